@@ -256,12 +256,13 @@ class HttpClient:
 
     def burst(
         self, path: str, *, max_requests: int, within_s: float, credential: Credential = ANONYMOUS,
-        json_body: Json = None,
+        json_body: Json = None, at_once: int | None = None,
     ) -> Answer | None:  # fmt: skip
         """Ask repeatedly over a few connections until the first 429, and return that answer.
 
-        So is an error that calls itself one. Only this answer is recorded, since the others show
-        nothing new. Without a body it is a GET, otherwise a POST.
+        An error that calls itself one is one, too. Only this answer is recorded, since the others
+        show nothing new. Without a body it is a GET, otherwise a POST. ``at_once`` is another
+        number of connections.
         """
         content = encoded(json_body) if json_body is not None else None
         method, kind = ("GET", None) if content is None else ("POST", "application/json")
@@ -288,7 +289,7 @@ class HttpClient:
             finally:
                 connection.close()
 
-        threads = [threading.Thread(target=ask_often) for _ in range(BURST_CONNECTIONS)]
+        threads = [threading.Thread(target=ask_often) for _ in range(at_once or BURST_CONNECTIONS)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     WORK = "work"
     FORGED_WORK = "forged-work"
     OTHER = "other"
+    FORGED_RESULT = "forged-result"
 
 
 class NotSigned(Exception):

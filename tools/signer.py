@@ -118,4 +118,4 @@ if __name__ == "__main__":
     parser.add_argument(
         "--other-key", metavar="FILE", help="key file of another account, which pays one request"
     )
-    signing.run(parser, make)
+    signing.run(parser, make, signing.OTHER)

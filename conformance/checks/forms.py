@@ -23,7 +23,7 @@ MAGIC = (
     b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"[", b"{",
 )  # fmt: skip
 # An LZ4 frame: independent blocks of 4 MiB without checksums, and the checksum of this descriptor.
-_FRAME = LZ4_MAGIC + b"\x60\x70\x73"
+FRAME = LZ4_MAGIC + b"\x60\x70\x73"
 _BLOCK_BYTES = 4 * 1024 * 1024
 _STORED = 1 << 31
 
@@ -79,7 +79,7 @@ def _lz4(inner: Form) -> Form:
         data = inner(values, shape)
         pieces = (data[at : at + _BLOCK_BYTES] for at in range(0, len(data), _BLOCK_BYTES))
         blocks = (struct.pack("<I", _STORED | len(piece)) + piece for piece in pieces)
-        return _FRAME + b"".join(blocks) + bytes(4)
+        return FRAME + b"".join(blocks) + bytes(4)
 
     return frame
 

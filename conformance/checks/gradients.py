@@ -14,11 +14,11 @@ from itertools import product
 from typing import Any
 
 from conformance import messages
-from conformance.checks.forms import encode
+from conformance.checks.forms import FRAME, encode
 from conformance.checks.passes import BUSY, layers_of
 from conformance.checks.rpc import FAR_ROUND
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
@@ -40,6 +40,10 @@ OTHER_NUMBERS = range(10, 16)
 FORM = "LZ4 frame of float32"
 VALUES, MOST_VALUES = 64, 10**6
 TTL = 2
+# As many zeros in a compressed block, whose bytes are all below 128: one that is repeated, another
+# one, and five as they are.
+_BLOCK = b"\x1f\x00\x01\x00\x64" + b"\x1f\x00\x01\x00\x6f" + b"\x50" + bytes(5)
+ASCII_FRAME = FRAME + len(_BLOCK).to_bytes(4, "little") + _BLOCK + bytes(4)
 NAMES = ("layers.{}", "layer_{}", "model.layers.{}.weight", "{}")
 
 
@@ -133,6 +137,25 @@ def gossip_bytes(context: Context) -> None:
         for fields in context.service.tried_gradients:
             with suppress(Skipped):
                 _judge_bytes(context, fresh(fields), *fields["layer_gradients"])
+    if context.edition >= FIFTH and context.service.found_gradient is None:
+        _judge_ascii(context)
+
+
+def _judge_ascii(context: Context) -> None:
+    """Rule on the gradients that the node refuses, where it takes them as bytes of ASCII alone.
+
+    Both are frames of the same zeros. What reads a map of bytes as one of texts spoils the others.
+    """
+    for fields in context.service.tried_gradients:
+        (name,) = fields["layer_gradients"]
+        ascii_only = {**fields, "layer_gradients": {name: ASCII_FRAME}}
+        reply, answer = send(context, fresh(ascii_only))
+        if answer is not None and answer.accepted:
+            again = send(context, fresh(fields))
+            refused = again[1] is None or not again[1].accepted
+            why = "a frame of zeros is accepted where all its bytes are ASCII, and otherwise not"
+            context.judge(BYTES, not refused, why, reply, again[0])
+            return
 
 
 def _judge_bytes(context: Context, fields: dict[str, Any], name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from conformance import messages
 from conformance.checks.money import TRIES, Comparison
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -118,7 +119,7 @@ def checkpoint_combinations(context: Context) -> None:
         if now.bare.checkpoint is None or not now.bare.served:
             raise Skipped(f"there is no checkpoint: {now.bare.reply.code}")
         draw = Random(context.target.seed)  # noqa: S311 - an order, no secret
-        for wish in _wishes(draw, now.bare.checkpoint):
+        for wish in _wishes(draw, now.bare.checkpoint, context.edition):
             _judge_wish(now, wish)
         now.conclude(compared)
         if compared.clean:
@@ -126,12 +127,14 @@ def checkpoint_combinations(context: Context) -> None:
     compared.conclude()
 
 
-def _wishes(draw: Random, known: Any) -> list[Wish]:
+def _wishes(draw: Random, known: Any, edition: int) -> list[Wish]:
     """Return the combinations of the node's own hash and version with none and with others."""
     own = str(known.model_hash)
     later = min(known.version + draw.randrange(1, STEPS), HIGHEST)
     hashes = ["", own, _changed(draw, own)] if own else [""]
     found = [Wish(*pair) for pair in product(hashes, dict.fromkeys((0, known.version, later)))]
+    if known.version > 1 and edition >= FIFTH:
+        found.append(Wish(min_version=draw.randrange(1, known.version)))
     if len(known.checkpoint_data) > LARGE_BYTES:
         # Those that it has to refuse, and one that it need not.
         refused = [wish for wish in found if wish.model_hash not in ("", own)]
@@ -176,6 +179,11 @@ def _judge_wish(now: Try, wish: Wish) -> None:
         why = f"GetCheckpointInfo has {brief(said)} for version {told.version}, and the"
         why += f" checkpoint with {wish} has {brief(has)}"
         now.note(TOLD, said == has, why, told_reply, given.reply)
+    elif context.edition >= FIFTH and told is not None and still and told.model_hash:
+        # It is the same one, so another version is not its own.
+        why = f"GetCheckpointInfo has version {told.version} for {brief(told.model_hash)}, and the"
+        why += f" checkpoint with {wish} has version {found.version}"
+        now.note(TOLD, found.model_hash != told.model_hash, why, told_reply, given.reply)
     _judge_data(now, given, wish)
 
 

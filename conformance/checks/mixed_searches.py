@@ -14,6 +14,7 @@ from conformance import messages
 from conformance.checks.dht import NODE_ID_BYTES, SENDER, distance
 from conformance.checks.money import TRIES
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -75,6 +76,16 @@ def dht_crowd(context: Context) -> None:
         sender = messages.make("DHTNodeInfo", node_id=ident, ip=host, port=draw.choice(PORTS))
         context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
     targets += [draw.randbytes(NODE_ID_BYTES) for _ in range(ELSEWHERE)]
+    if context.edition >= FIFTH:
+        # IDs that begin or end with a zero byte, of which a text would lose that.
+        bare = [
+            draw.randbytes(NODE_ID_BYTES - 1) + b"\0",
+            b"\0" + draw.randbytes(NODE_ID_BYTES - 1),
+        ]
+        for ident in bare:
+            sender = messages.make("DHTNodeInfo", node_id=ident, ip="127.0.0.1", port=PORTS[1])
+            context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
+        targets += bare
     listings = {
         (operation, target): found
         for target in targets

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.checks.again import run_again, told_of
-from conformance.checks.passes import is_found, pipeline_of, send_forward
+from conformance.checks.passes import is_found, layers_of, pipeline_of, send_forward
 from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
+from conformance.strictjson import brief
 from conformance.verdict import Finding
 
 # So many numbers are tried.
@@ -40,7 +41,7 @@ def others_served(context: Context) -> list[int]:
     return found
 
 
-@requirement("PL-FWD-020")
+@requirement("PL-FWD-020", "PL-FWD-021")
 def mixed_shards(context: Context) -> None:
     """Run the checks of the declared pass once more, with other parts that the node serves."""
     if context.edition < FIFTH:
@@ -49,12 +50,28 @@ def mixed_shards(context: Context) -> None:
     if is_found(context):
         raise Skipped("what a pass has to be is not declared")
     others = others_served(context)
+    _judge_held(context, others)
     if not others:
         raise Skipped("the node serves one part of the model")
     # The first of them, and the last.
     for number in dict.fromkeys((others[0], others[-1])):
         wrong = told_of(_run_at(context, number))
         context.judge("PL-FWD-020", not wrong, wrong)
+
+
+def _judge_held(context: Context, others: list[int]) -> None:
+    """Rule on a layer that the node lists as its own, and that no pass finds.
+
+    The numbers may be those of parts. They are those of layers where most of the layers are found,
+    and one of them has a number that so few parts would not have.
+    """
+    held, own = set(layers_of(context).held), int(pipeline_of(context)["shard"])
+    found, missing = held & {own, *others}, sorted(held - {own, *others})
+    if len(found) > len(missing) and max(found) > len(held):
+        replies = [send_forward(context, target_shard=layer) for layer in missing]
+        gone = [one for one in replies if one.code == "NOT_FOUND"]
+        why = f"the layers {sorted(held)} are listed as its own, and no pass finds {brief(missing)}"
+        context.judge("PL-FWD-021", not gone, why, *gone)
 
 
 def _run_at(context: Context, number: int) -> list[Finding]:

@@ -28,6 +28,7 @@ ADMINISTRATIVE = (
     "unsafe_flush_mempool", "dial_seeds", "dial_peers", "unsafe_start_cpu_profiler",
     "export_private_key", "private_key", "priv_validator_key", "priv_validator", "stop", "shutdown",
 )  # fmt: skip
+NO_SUCH_METHOD = "no_such_method_of_the_document"
 # What consensus engines serve of their own inside, since this edition; and since then what is
 # refused is refused in an array of calls too, and queries lead to no key.
 INNER, INNER_SINCE = ("dump_consensus_state",), 4
@@ -167,7 +168,7 @@ def _differ(context: Context, lower: int, higher: int) -> bool:
     return True
 
 
-@requirement("NT-RULE-005")
+@requirement("NT-RULE-005", "NT-RULE-088")
 def native_rpc_closed(context: Context) -> None:
     """POST /rpc with administrative methods, which must be refused, and with the method status."""
     control, served = _served(context, "status")
@@ -177,6 +178,12 @@ def native_rpc_closed(context: Context) -> None:
             context.fails("NT-RULE-005", f"{method} returns {brief(result)}", control, answer)
         elif served:
             context.holds("NT-RULE-005", control, answer)
+    if served:
+        answer, _ = _rpc(context, NO_SUCH_METHOD, {})
+        found = answer.json_object() if answer.ok else None
+        silent = found is not None and "result" in found and not found.get("error")
+        why = f"{NO_SUCH_METHOD} has the result {brief((found or {}).get('result'))}"
+        context.judge("NT-RULE-088", not silent, why, control, answer)
     if context.edition >= INNER_SINCE:
         _judge_array(context, (*ADMINISTRATIVE, *INNER))
         for path in KEY_PATHS:

@@ -358,6 +358,11 @@ def work_forged(context: Context) -> None:
     context.judge(WORKER, not answer.ok or _refuses(answer), why, answer)
     if context.edition >= FIFTH:
         _judge_others(context, made)
+        with suppress(Skipped):
+            result = sign(context, Kind.FORGED_RESULT)
+            told = post(context, result)
+            why = f"a forged result: status {told.status}: {brief(told.body)}"
+            context.judge(WORKER, not told.ok or _refuses(told), why, told)
     for bare in (signatures.unsigned(made.body, instead) for instead in ("", None)):
         if bare != made.body:
             answer = context.http.call("POST", made.path, json_body=bare)

@@ -169,7 +169,9 @@ CHANGED = 8
 _HEX, _ANY = ("0123456789", "abcdef", "ABCDEF"), ("0123456789", ascii_lowercase, ascii_uppercase)
 
 
-@requirement("NA-WALLET-047", *resource_ids("transfer"), *resource_ids("transactions"))
+@requirement(
+    "NA-WALLET-047", "NA-WALLET-065", *resource_ids("transfer"), *resource_ids("transactions")
+)
 def send_to_stranger(context: Context) -> None:
     """POST /wallet/send to an address like the account's own that nobody uses, and look for it."""
     own = read_money(context, context.target.valid).document.get("address")
@@ -183,9 +185,23 @@ def send_to_stranger(context: Context) -> None:
     if not sent.ok or not isinstance(ident, str) or stranger == own:
         raise Skipped(f"a transfer to an unknown address was answered with status {sent.status}")
     context.budget.charge(AMOUNT + fee_of(sent))
+    if context.edition >= FIFTH:
+        _judge_case(context, own[:-CHANGED] + own[-CHANGED:].swapcase())
     held = eventually(lambda: bool({ident, stranger} & _listed(context)))
     why = f"the transfer {brief(ident)} to {brief(stranger)} is not listed"
     context.judge("NA-WALLET-047", held, why, sent, newest(context)[0])
+
+
+def _judge_case(context: Context, address: str) -> None:
+    """Rule on the receiver in the result of a transfer, where it has other letters."""
+    body: dict[str, Json] = {"to": address, "amount": AMOUNT, "memo": MEMO}
+    require_budget(context, AMOUNT)
+    sent = context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
+    told = (sent.json_object() or {}).get("to")
+    if sent.ok:
+        context.budget.charge(AMOUNT + fee_of(sent))
+        why = f"a transfer to {brief(address)} is one to {brief(told)} in the result"
+        context.judge("NA-WALLET-065", told in (address, None), why, sent)
 
 
 def _other(tail: str) -> str:

@@ -10,14 +10,14 @@ from conformance import passive
 from conformance.catalogue import Effect
 from conformance.checks.payments import require_budget
 from conformance.context import API, Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, retry_after_s
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, is_number
 
-LIMITED, GENERATIONS = "NA-ERR-033", "NA-ERR-032"
+LIMITED, GENERATIONS, ENDS = "NA-ERR-033", "NA-ERR-032", "NA-ERR-034"
 # What the body of a 429 shows.
 REPORTED = tuple(f"NA-ERR-{number:03d}" for number in (1, 2, 3, 4, 6, 7, 28))
 MOST = 150
@@ -26,10 +26,14 @@ SHARE = 0.1
 # A wait that is so many times as long as needed is in another unit.
 FAR_ABOVE = 100
 LOOKS, LOOK_S = 10, 1.0
+# A wait is over, whatever others ask for, once it has passed so many times.
+FEW = 3
+# More generations at the same time than a server for a few clients takes.
+MANY_AT_ONCE = 24
 SHORT: Json = {"prompt": "Hello", "max_tokens": 1}
 
 
-@requirement(GENERATIONS, LIMITED, *REPORTED, name="rate-limit-generations")
+@requirement(GENERATIONS, LIMITED, ENDS, *REPORTED, name="rate-limit-generations")
 def generations_limited(context: Context) -> None:
     """POST /inference as fast as possible until the first 429, for a few seconds at most."""
     if context.edition < FOURTH or not context.target.allows(Effect.SPEND):
@@ -44,7 +48,7 @@ def generations_limited(context: Context) -> None:
     def burst(requests: int, seconds: float) -> Answer | None:
         return context.http.burst(
             f"{API}/inference", max_requests=requests, within_s=seconds, credential=token,
-            json_body=SHORT,
+            json_body=SHORT, at_once=MANY_AT_ONCE if context.edition >= FIFTH else None,
         )  # fmt: skip
 
     answer = burst(most, within_s)
@@ -65,4 +69,8 @@ def judge_wait(context: Context, limited: Answer, again: Callable[[], Answer | N
             served_s = time.monotonic() - began
             why = f"retry_after is {wait_s:g}, and a request is served after {served_s:.0f} s"
             context.judge(LIMITED, wait_s < FAR_ABOVE * served_s, why, limited)
+            context.holds(ENDS, limited)
             return
+    if context.edition >= FIFTH and wait_s * FEW <= LOOKS * LOOK_S:
+        why = f"retry_after is {wait_s:g}, and after {LOOKS * LOOK_S:g} s one request has a 429"
+        context.fails(ENDS, why, limited)

@@ -13,6 +13,7 @@ from conformance.checks.native import native_get
 from conformance.checks.native_named import responses, texts_in
 from conformance.checks.signed import LOCKED, POLLED, judge_locked
 from conformance.checks.signed_requests import (
+    DONE,
     PENDING,
     Account,
     at_rest,
@@ -35,11 +36,11 @@ from conformance.strictjson import brief
 LATE_BLOCKS, LATE_S = 3, 4.0
 STEP_S = 2.0
 REFUNDED, OVER = "ST-004", "expired"
-KEPT, LINKED = "NT-RULE-083", "NT-RULE-084"
+KEPT, LINKED, SILENT = "NT-RULE-083", "NT-RULE-084", "NT-RULE-089"
 ARTIFACT, MOST_LINKS = re.compile(r"/artifacts/sha256/[0-9a-f]{64}\Z", re.ASCII), 4
 
 
-@requirement(REFUNDED, REFUND_NAMED, LOCKED, POLLED)
+@requirement(REFUNDED, REFUND_NAMED, LOCKED, POLLED, SILENT)
 def without_answer(context: Context) -> None:
     """Broadcast a request that nobody answers, and wait for its expiry and its refund."""
     begun = begin_unanswered(context)
@@ -54,11 +55,16 @@ def without_answer(context: Context) -> None:
         judge_locked(context, made, begun.before, begun.meanwhile)
     ends = time.monotonic() + within_s
     while True:
-        looked, record = poll(context, made.request_id, lambda seen: state_of(seen) == OVER, STEP_S)
-        if state_of(record) == OVER or time.monotonic() > ends:
+        looked, record = poll(
+            context, made.request_id, lambda seen: state_of(seen) in (OVER, DONE), STEP_S
+        )
+        if state_of(record) in (OVER, DONE) or time.monotonic() > ends:
             break
         if context.edition >= FOURTH:
             _judge_late(context, made)
+    if state_of(record) in (OVER, DONE):
+        why = f"a request that nobody answers is completed: {brief(record)}"
+        context.judge(SILENT, state_of(record) == OVER, why, begun.sent, looked)
     if state_of(record) != OVER:
         raise Skipped(f"it has not expired within {within_s:g} s: {brief(record)}")
     judge_refund(context, made.request_id, record, looked)

@@ -11,7 +11,9 @@ from conformance.judging.stranger.judge import SOUND, Switch, judge
 from conformance.judging.stranger.strangers import STRANGERS, Stranger
 
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
-FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH = STRANGERS.values()
+FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH = (
+    STRANGERS.values()
+)
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the PATH")
 needs_ruby = pytest.mark.skipif(shutil.which("ruby") is None, reason="Ruby is not on the PATH")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not on the PATH")
@@ -85,15 +87,16 @@ def test_a_node_is_not_judged_in_the_place_of_another() -> None:
         (SEVENTH, "faults_*.cpp", 332),
         (EIGHTH, "faults-*.js", 278),
         (NINTH, "src/node/Faults*.java", 332),
+        (ELEVENTH, "catalogue/faults.tsv", 447),
     ],
-    ids=["seventh", "eighth", "ninth"],
+    ids=["seventh", "eighth", "ninth", "eleventh"],
 )
 def test_a_node_that_has_to_be_built_says_in_its_tables_what_it_can_be_switched_to(
     node: Stranger, files: str, many: int
 ) -> None:
     texts = [file.read_text(encoding="utf-8") for file in sorted(node.node.glob(files))]
     kinds = "|".join(sorted(KINDS))
-    lines = re.findall(rf'^\W*([\w.-]+)(?:", "| \| )({kinds})\b', "\n".join(texts), re.MULTILINE)
+    lines = re.findall(rf'^\W*([\w.-]+)(?:", "| \| |\t)({kinds})\b', "\n".join(texts), re.MULTILINE)
     assert len(dict(lines)) == many
     assert {kind for _, kind in lines} == KINDS
     assert set(node.allowed()) < set(dict(lines))

@@ -21,7 +21,7 @@ include_patterns = [
     "decisions/*.md",
     "bench/README.md",
     "conformance/*.md",
-    "conformance/judging/stranger/README.md",
+    "conformance/judging/stranger/*.md",
     "conformance/results/README.md",
     "tools/*/README.md",
     "ARCHITECTURE.md",

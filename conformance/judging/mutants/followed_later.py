@@ -6,7 +6,8 @@ A second list of faults for the ninth stranger's node has shown them.
 from typing import Any
 
 from conformance.judging.hooks import Grpc, Http, on, put
-from conformance.judging.mutants.followed_refused import BALANCE, SEND
+from conformance.judging.mutants.followed_refused import SEND
+from conformance.judging.mutants.followed_sizes import Dearer
 from conformance.judging.mutants.mixed_native import API
 from conformance.judging.toy.answers import Asked, Response, error
 
@@ -25,23 +26,6 @@ def narrow_memos(asked: Asked, response: Response) -> None:
 def wrapped(response: Response) -> None:
     """Begin anew to count."""
     response.json["inference"]["requests_total"] %= WRAPS_AT
-
-
-class FeeBeside:
-    """A node that takes another fee for a large transfer than the one in its result."""
-
-    def __init__(self) -> None:
-        self.taken: dict[str | None, float] = {}
-
-    def __call__(self, asked: Asked, response: Response) -> None:
-        """Add up these fees, and show so much less."""
-        if response.status != 200:
-            return
-        account = asked.authorization
-        if asked.path == SEND and asked.body["amount"] > LARGE:
-            self.taken[account] = self.taken.get(account, 0.0) + FEE
-        if asked.path == BALANCE:
-            response.json["balances"]["available"] -= self.taken.get(account, 0.0)
 
 
 def bounded_otherwise(asked: Asked, response: Response) -> None:
@@ -82,7 +66,7 @@ class ByFourBytes:
 HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-061", narrow_memos),
     ("NA-COUNT-009", on(f"{API}/metrics", wrapped)),
-    ("NA-WALLET-039", FeeBeside()),
+    ("NA-WALLET-039", Dearer(LARGE, lambda _: FEE)),
     ("NT-PAGE-011", bounded_otherwise),
     (
         "NT-RULE-084",

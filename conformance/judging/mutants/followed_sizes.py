@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from conformance.checks.native_pages import LONG
@@ -60,19 +61,21 @@ class RefusedWhenBusy:
             response.__dict__.update(refused.__dict__)
 
 
-class LargeTwice:
-    """A node that takes a large transfer twice."""
+class Dearer:
+    """A node that takes more for a large transfer than it says: ``more`` of an amount."""
 
-    def __init__(self) -> None:
+    def __init__(self, least: float, more: Callable[[float], float]) -> None:
+        self.least, self.more = least, more
         self.taken: dict[str | None, float] = {}
 
     def __call__(self, asked: Asked, response: Response) -> None:
-        """Add up what was sent, and show so much less."""
+        """Add up what is taken besides, and show so much less."""
         if response.status != 200:
             return
         account = asked.authorization
-        if asked.path == f"{WALLET}/send" and asked.body["amount"] >= LARGE:
-            self.taken[account] = self.taken.get(account, 0.0) + asked.body["amount"]
+        if asked.path == f"{WALLET}/send" and asked.body["amount"] >= self.least:
+            more = self.more(asked.body["amount"])
+            self.taken[account] = self.taken.get(account, 0.0) + more
         if asked.path == f"{WALLET}/balance":
             response.json["balances"]["available"] -= self.taken.get(account, 0.0)
 
@@ -321,7 +324,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-SEND-012", on(f"{WALLET}/send", no_empty_memo, "POST")),
     ("NT-RULE-038", registers),
     ("NA-AUTH-025", reads_first),
-    ("NA-WALLET-039", LargeTwice()),
+    ("NA-WALLET-039", Dearer(LARGE, lambda amount: amount)),
     ("NA-WALLET-032", on(f"{WALLET}/send", cut_memo, "POST")),
     ("NA-ERR-026", RefusedButDone("send")),
     ("NA-ERR-026", RefusedButDone("stake")),

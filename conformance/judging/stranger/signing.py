@@ -29,11 +29,13 @@ from typing import Any, Final
 # of another account.
 REQUEST, FORGED, FOREIGN, EXPIRED = "request", "forged", "foreign", "expired"
 UNANSWERED, WORK, FORGED_WORK, OTHER = "unanswered", "work", "forged-work", "other"
+# The result of work that was polled for, with the signature of other content.
+FORGED_RESULT: Final = "forged-result"
 # A request that is to be answered lives for so many blocks.
 LIFETIME: Final = 1000
 # Nobody provides under this key.
 SILENT: Final = "5" * 64
-KINDS: Final = (REQUEST, FORGED, FOREIGN, EXPIRED, UNANSWERED, WORK, FORGED_WORK, OTHER)
+KINDS: Final = (REQUEST, FORGED, FOREIGN, EXPIRED, UNANSWERED, WORK, FORGED_WORK)
 
 FIELD: Final = 2**256 - 2**32 - 977
 ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
@@ -84,6 +86,14 @@ class Node:
         """Return the JSON at a path. Raises OSError, ValueError or HTTPException without any."""
         url = self.url + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
         with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310
+            return json.loads(answer.read())
+
+    def post(self, path: str, body: Any) -> Any:
+        """POST JSON, and return that of the answer. Raises as `get` does."""
+        asked = urllib.request.Request(  # noqa: S310
+            self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
             return json.loads(answer.read())
 
 
@@ -156,13 +166,19 @@ def broadcast(raw: bytes) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": "broadcast_tx_sync", "params": params}
 
 
-def run(parser: argparse.ArgumentParser, make: Callable[[argparse.Namespace], Message]) -> None:
-    """Be a signer: parse URL, KIND and what else the parser has, print what `make` returns."""
+def run(
+    parser: argparse.ArgumentParser, make: Callable[[argparse.Namespace], Message], *more: str
+) -> None:
+    """Be a signer: parse URL, KIND and what else the parser has, print what `make` returns.
+
+    `more` are kinds that it offers besides the usual ones.
+    """
+    kinds = (*KINDS, *more)
     parser.add_argument("url", metavar="URL", type=lambda text: text.rstrip("/"))
-    parser.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("kind", metavar="KIND", help=", ".join(kinds))
     options = parser.parse_args()
     try:
-        if options.kind not in KINDS:
+        if options.kind not in kinds:
             raise Unsupported(f"there is no kind {options.kind}")
         print(json.dumps(asdict(make(options))))
     except Unsupported as error:

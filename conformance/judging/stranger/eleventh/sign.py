@@ -26,6 +26,12 @@ def make(options: argparse.Namespace) -> signing.Message:
         fields: dict[str, Any] = {"act": "poll", "forge": kind == signing.FORGED_WORK}
         work = _signed("work", fields)
         return signing.Message(work["path"], work["message"])
+    if kind == signing.FORGED_RESULT:
+        polled = _signed("work", {"act": "poll"})
+        work = node.post(polled["path"], polled["message"])["work"]
+        fields = {"act": "result", "attempt": work["attempt"], "output": "[1]", "forge": True}
+        result = _signed("work", fields)
+        return signing.Message(result["path"], result["message"])
     fields = {"account": "second" if kind == signing.OTHER else "buyer"}
     key = str(_signed("request", fields)["public_key"])
     network = node.get("/api/network")
@@ -54,4 +60,5 @@ def make(options: argparse.Namespace) -> signing.Message:
 
 
 if __name__ == "__main__":
-    signing.run(argparse.ArgumentParser(description=__doc__), make)
+    more = (signing.OTHER, signing.FORGED_RESULT)
+    signing.run(argparse.ArgumentParser(description=__doc__), make, *more)

@@ -57,4 +57,4 @@ def make(options: argparse.Namespace) -> signing.Message:
 
 
 if __name__ == "__main__":
-    signing.run(argparse.ArgumentParser(description=__doc__), make)
+    signing.run(argparse.ArgumentParser(description=__doc__), make, signing.OTHER)

@@ -65,4 +65,4 @@ def signing_key(account: str) -> str:
 
 
 if __name__ == "__main__":
-    signing.run(argparse.ArgumentParser(description=__doc__), make)
+    signing.run(argparse.ArgumentParser(description=__doc__), make, signing.OTHER)

@@ -1,0 +1,66 @@
+"""Interface 4.1: numbers that a byte, or two of them, cannot hold.
+
+Invariant: every change is undone; what could not be restored is reported.
+"""
+
+from conformance.checks.changes import BATCH, taken
+from conformance.checks.config import flat, nested, patch, read_config, restore
+from conformance.checks.counting import EARLY_TOKENS, early
+from conformance.context import Context
+from conformance.editions import FIFTH
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.strictjson import brief, is_int
+
+SHORTENED, CHANGED = "NA-INF-049", "NA-PATCH-123"
+# Both are the same number where a byte holds them, and one that ends a generation at once.
+BYTE, TRIES = 256, 3
+# What is one and 44 in a byte, and in two bytes one.
+LARGE = {BATCH: (257, 300), "training.diloco_steps": (300, 65537)}
+
+
+@requirement(SHORTENED)
+def tokens_beyond(context: Context) -> None:
+    """POST /inference with a stop sequence, and a limit of tokens that a byte does not hold.
+
+    The stop sequence ends both generations, so that neither takes long.
+    """
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    body, wrong = early(context), list[str]()
+    for _ in range(TRIES):
+        within, beyond = (
+            context.infer({**body, "max_tokens": most}) for most in (EARLY_TOKENS, BYTE + 1)
+        )
+        told = [_text(answer) for answer in (within, beyond)]
+        if not within.ok or not beyond.ok or told[0] == told[1]:
+            break
+        if told[0].startswith(told[1]) and len(told[1]) < len(told[0]):
+            wrong.append(f"{brief(told[1])} with max_tokens {BYTE + 1}")
+    why = f"{brief(told[0])} with max_tokens {EARLY_TOKENS}, and {brief(wrong[-1:])}"
+    context.judge(SHORTENED, len(wrong) < TRIES, why, within, beyond)
+
+
+def _text(answer: Answer) -> str:
+    found = (answer.json_object() or {}).get("text")
+    return found if isinstance(found, str) else ""
+
+
+@requirement(CHANGED)
+def config_beyond(context: Context) -> None:
+    """PATCH numbers that are larger than a byte, and read them again."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    original = read_config(context)
+    try:
+        for path, values in LARGE.items():
+            for value in values if is_int(flat(original).get(path)) else ():
+                made = patch(context, nested({path: value}))
+                at_once = (made.json_object() or {}).get("restart_required") is False
+                if taken(made) and at_once:
+                    found = flat(read_config(context)).get(path)
+                    why = f"{path} was set to {value}, and is {brief(found)}"
+                    context.judge(CHANGED, found == value, why, made)
+    finally:
+        restore(context, original)
