@@ -87,6 +87,7 @@ from conformance.checks import (
     watching,
     weights,
     without_answer,
+    work_messages,
     written,
     written_messages,
 )
@@ -178,6 +179,7 @@ __all__ = [
     "watching",
     "weights",
     "without_answer",
+    "work_messages",
     "written",
     "written_messages",
 ]

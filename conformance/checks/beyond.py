@@ -1,4 +1,4 @@
-"""Interface 4.1: numbers that a byte, or two of them, cannot hold.
+"""Interface 4.1: numbers that a byte cannot hold, and texts that go on behind a line break.
 
 Invariant: every change is undone; what could not be restored is reported.
 """
@@ -6,18 +6,23 @@ Invariant: every change is undone; what could not be restored is reported.
 from conformance.checks.changes import BATCH, taken
 from conformance.checks.config import flat, nested, patch, read_config, restore
 from conformance.checks.counting import EARLY_TOKENS, early
+from conformance.checks.stream import LONG
 from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.strictjson import brief, is_int
+from conformance.strictjson import Json, brief, is_int
 
+THREADS = "resources.cpu_threads"
 SHORTENED, CHANGED = "NA-INF-049", "NA-PATCH-123"
 # Both are the same number where a byte holds them, and one that ends a generation at once.
 BYTE, TRIES = 256, 3
+UNENDED, NEVER = "NA-INF-050", "\U0001f5ff\U0001f5ff"
+# Among whose answers there are some of several lines.
+PROMPTS = ("List three fruits, one in each line:\n1.", "Write a poem of two lines.")
 # What is one and 44 in a byte, and in two bytes one.
-LARGE = {BATCH: (257, 300), "training.diloco_steps": (300, 65537)}
+LARGE = {BATCH: (257, 300), "training.diloco_steps": (300, 65537), THREADS: (24,)}
 
 
 @requirement(SHORTENED)
@@ -40,6 +45,25 @@ def tokens_beyond(context: Context) -> None:
             wrong.append(f"{brief(told[1])} with max_tokens {BYTE + 1}")
     why = f"{brief(told[0])} with max_tokens {EARLY_TOKENS}, and {brief(wrong[-1:])}"
     context.judge(SHORTENED, len(wrong) < TRIES, why, within, beyond)
+
+
+@requirement(UNENDED)
+def lines_beyond(context: Context) -> None:
+    """POST /inference without a stop sequence, and with one that no text has; compare them."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    for prompt in PROMPTS:
+        body: dict[str, Json] = {"prompt": prompt, "max_tokens": LONG, "temperature": 0}
+        wrong = list[str]()
+        for _ in range(TRIES):
+            plain, other = context.infer(body), context.infer({**body, "stop": [NEVER]})
+            told = _text(plain), _text(other)
+            if not plain.ok or not other.ok or told[0] == told[1]:
+                break
+            if told[1].startswith(told[0]):
+                wrong.append(f"{brief(told[1][len(told[0]) :])} follows with {NEVER!r} as one")
+        why = f"{brief(told[0])} without a stop sequence, and {brief(wrong[-1:])}"
+        context.judge(UNENDED, len(wrong) < TRIES, why, plain, other)
 
 
 def _text(answer: Answer) -> str:

@@ -32,9 +32,9 @@ VALUES = (
 # And one whose line breaks a text would change, since the same edition as below.
 LINES = "one\r\ntwo\rthree\n"
 MANY, TIMES = 18, 4
-# In how many first bytes IDs are alike, and how many of them there are. More than a node lists show
-# whether it lists those that are closest.
-BEGINNINGS = (2, 16), (8, 32)
+# In how many first bytes IDs are alike, how many of them there are, and whether the nearest come
+# first. More than a node lists show whether it lists those that are closest.
+BEGINNINGS = (2, 16, False), (2, 16, True), (8, 32, False)
 # The first edition that stores under keys of other lengths.
 STORED_SINCE = 4
 # The first that asks what becomes of senders with odd IDs, and of a value after a moment.
@@ -153,11 +153,11 @@ def dht_moved(context: Context) -> None:
 @requirement("DH-030")
 def dht_alike(context: Context) -> None:
     """Call DHTPing as senders whose IDs begin alike, and search for a place among them."""
-    for alike, many in BEGINNINGS if context.edition >= FIFTH else BEGINNINGS[:1]:
-        _judge_alike(context, alike, many)
+    for alike, many, nearest_first in BEGINNINGS if context.edition >= FIFTH else BEGINNINGS[:1]:
+        _judge_alike(context, alike, many, nearest_first=nearest_first)
 
 
-def _judge_alike(context: Context, alike: int, many: int) -> None:
+def _judge_alike(context: Context, alike: int, many: int, *, nearest_first: bool) -> None:
     """Rule on a search among as many senders, whose IDs have so many first bytes in common."""
     target = os.urandom(NODE_ID_BYTES)
     # The farthest first, so that the order of their coming is not that of their distance.
@@ -167,6 +167,9 @@ def _judge_alike(context: Context, alike: int, many: int) -> None:
         + os.urandom(NODE_ID_BYTES - alike - 1)
         for step in range(0, 256, 256 // many)
     ]
+    if nearest_first:
+        # A node may list the latest.
+        idents.reverse()
     for at, ident in enumerate(idents):
         port = SENDER.port + at
         sender = messages.make("DHTNodeInfo", node_id=ident, ip=SENDER.ip, port=port)
@@ -177,6 +180,9 @@ def _judge_alike(context: Context, alike: int, many: int) -> None:
     nearer = [i for i in idents if i not in listed and distance(i, target) < farthest]
     # A node need not learn of those who only say who they are, nor of all of them.
     left_out = [ident for ident in nearer if ident in found_nodes(context, ident)[1]]
+    if nearer and context.edition >= FIFTH:
+        known = {one for ident in idents for one in found_nodes(context, ident)[1]}
+        left_out = [ident for ident in nearer if ident in known]
     if left_out:
         # It may have learned of them just now.
         reply, again = found_nodes(context, target)

@@ -11,7 +11,7 @@ from conformance.checks.counting import counted, counted_after
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.stream import LONG
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.passive.events import is_final, stream_ids, tokens_of
@@ -112,7 +112,7 @@ def stream_stop(context: Context) -> None:
     context.judge("NA-SSE-016", not any(behind), why, first, second)
 
 
-@requirement("NA-SSE-018", "NA-SSE-021")
+@requirement("NA-SSE-018", "NA-SSE-021", "NA-SSE-023")
 def stream_whole(context: Context) -> None:
     """Send one prompt in turn with a stream and without, at temperature 0; compare the texts."""
     _compare(context, LONGER, TRIES)
@@ -148,6 +148,8 @@ def _compare(context: Context, most: int, tries: int) -> None:
         spaced = joined.strip() == own.strip()
         why = f"the tokens make {brief(joined)}, the result is {brief(own)}"
         context.judge("NA-SSE-021", spaced, why, *shown[-2:])
+        if context.edition >= FIFTH and spaced:
+            context.judge("NA-SSE-023", joined == own, why, *shown[-2:])
     if context.edition >= STREAMED_SINCE:
         texts = [letters(str(token)) for token in tokens]
         grows = all(later.startswith(earlier) for earlier, later in pairwise(texts))

@@ -92,6 +92,8 @@ class Try:
         """Begin with what the node returns to a request without any condition."""
         self.context = context
         self.bare = _ask(context, Wish())
+        self.versions: dict[str, int] = {}
+        """The version that each hash had first."""
         self._wrong: dict[str, tuple[str, tuple[Reply, ...]]] = {}
         self._held: dict[str, tuple[Reply, ...]] = {}
 
@@ -134,7 +136,8 @@ def _wishes(draw: Random, known: Any, edition: int) -> list[Wish]:
     hashes = ["", own, _changed(draw, own)] if own else [""]
     found = [Wish(*pair) for pair in product(hashes, dict.fromkeys((0, known.version, later)))]
     if known.version > 1 and edition >= FIFTH:
-        found.append(Wish(min_version=draw.randrange(1, known.version)))
+        lower = (draw.randrange(1, known.version), known.version - 1)
+        found += [Wish(min_version=one) for one in dict.fromkeys(lower)]
     if len(known.checkpoint_data) > LARGE_BYTES:
         # Those that it has to refuse, and one that it need not.
         refused = [wish for wish in found if wish.model_hash not in ("", own)]
@@ -184,6 +187,10 @@ def _judge_wish(now: Try, wish: Wish) -> None:
         why = f"GetCheckpointInfo has version {told.version} for {brief(told.model_hash)}, and the"
         why += f" checkpoint with {wish} has version {found.version}"
         now.note(TOLD, found.model_hash != told.model_hash, why, told_reply, given.reply)
+    if context.edition >= FIFTH and found.model_hash and still:
+        first = now.versions.setdefault(found.model_hash, found.version)
+        why = f"{brief(found.model_hash)} has version {first}, and with {wish} {found.version}"
+        now.note(TOLD, first == found.version, why, now.bare.reply, given.reply)
     _judge_data(now, given, wish)
 
 

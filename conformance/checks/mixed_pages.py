@@ -14,11 +14,11 @@ from conformance.checks.history import rows_of
 from conformance.checks.money import TRIES
 from conformance.checks.node_reads import PROOFS, TRANSACTIONS
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
-from conformance.strictjson import brief, is_int
+from conformance.strictjson import brief, is_int, is_number
 
 # Entries of one page of the whole, and the most that is read of a history.
 PAGE, MOST = 10, 120
@@ -106,7 +106,7 @@ def _fault(query: Query, whole: History, rows: list[str], total: int) -> str | N
     return f"it has {len(rows)} entries of {whole.total}" if len(rows) < least else None
 
 
-@requirement("NA-QUERY-018", "NA-QUERY-020")
+@requirement("NA-QUERY-010", "NA-QUERY-018", "NA-QUERY-020")
 def mixed_pages(context: Context) -> None:
     """GET pages of the history with drawn limits and offsets, and compare each with the whole."""
     _judge_none(context)
@@ -202,6 +202,10 @@ def _judge(context: Context, whole: History, drawn: list[tuple[Query, Page]]) ->
         fault = _fault(query, whole, rows, total)
         if fault is not None:
             wrong.append((f"in the page of {query} {fault}", answer))
+        limit, told = query.get("limit"), (answer.json_object() or {}).get("limit")
+        if context.edition >= FIFTH and is_int(limit) and limit <= PAGE and is_number(told):
+            why = f"limit is {told} on the page of {query}, of {len(whole.ids)} entries"
+            context.judge("NA-QUERY-010", told == limit, why, answer)
     if wrong:
         context.fails("NA-QUERY-018", wrong[0][0], *(answer for _, answer in wrong))
     elif whole.ids and drawn:

@@ -28,6 +28,8 @@ ADMINISTRATIVE = (
     "unsafe_flush_mempool", "dial_seeds", "dial_peers", "unsafe_start_cpu_profiler",
     "export_private_key", "private_key", "priv_validator_key", "priv_validator", "stop", "shutdown",
 )  # fmt: skip
+# What else such engines serve, of their peers and of what they agree on.
+PEERS = ("net_info", "consensus_state")
 NO_SUCH_METHOD = "no_such_method_of_the_document"
 # What consensus engines serve of their own inside, since this edition; and since then what is
 # refused is refused in an array of calls too, and queries lead to no key.
@@ -168,7 +170,7 @@ def _differ(context: Context, lower: int, higher: int) -> bool:
     return True
 
 
-@requirement("NT-RULE-005", "NT-RULE-088")
+@requirement("NT-RULE-005", "NT-RULE-088", "NT-RULE-091")
 def native_rpc_closed(context: Context) -> None:
     """POST /rpc with administrative methods, which must be refused, and with the method status."""
     control, served = _served(context, "status")
@@ -184,6 +186,10 @@ def native_rpc_closed(context: Context) -> None:
         silent = found is not None and "result" in found and not found.get("error")
         why = f"{NO_SUCH_METHOD} has the result {brief((found or {}).get('result'))}"
         context.judge("NT-RULE-088", not silent, why, control, answer)
+        for method in PEERS:
+            answer, result = _rpc(context, method, {})
+            why = f"{method} returns {brief(result)}"
+            context.judge("NT-RULE-091", result is None, why, control, answer)
     if context.edition >= INNER_SINCE:
         _judge_array(context, (*ADMINISTRATIVE, *INNER))
         for path in KEY_PATHS:
@@ -231,7 +237,7 @@ def native_rpc_relay(context: Context) -> None:
     control, _ = _rpc(context, none, {})
     for ident, method in RELAYED.items():
         answer, result = _rpc(context, method, {})
-        if context.target.rpc and _error_code(answer) == NO_METHOD:
+        if context.target.rpc and error_code(answer) == NO_METHOD:
             context.fails(ident, f"{method}: there is no such method", answer)
         elif result is not None or _refusal(answer, method) != _refusal(control, none):
             context.holds(ident, control, answer)
@@ -261,7 +267,8 @@ def native_rpc_paths(context: Context) -> None:
         context.judge("NT-RULE-044", not lacking, why, control, *shown)
 
 
-def _error_code(answer: Answer) -> Json:
+def error_code(answer: Answer) -> Json:
+    """Return the code of an error in an answer of JSON-RPC, or None."""
     error = (answer.json_object() or {}).get("error")
     return error.get("code") if isinstance(error, dict) else None
 

@@ -1,13 +1,14 @@
 """Interface 2.3 and 4.3: gradients that go on to other nodes, and where a node takes its own."""
 
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import Any
 
 from conformance import messages
 from conformance.checks import gradients
 from conformance.checks.peering import Scene, need_work, shown, watched
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Unanswered
@@ -19,10 +20,10 @@ from conformance.strictjson import brief
 from conformance.target import GRPC_PORT_OFFSET
 
 LOWERED, NOT_BACK = "CL-GOSSIP-001", "CL-GOSSIP-002"
-ANSWERED = "CL-URL-001"
+ANSWERED, KEPT = "CL-URL-001", "CL-GOSSIP-003"
 
 
-@requirement(LOWERED, NOT_BACK, *requests.PROVES)
+@requirement(LOWERED, NOT_BACK, KEPT, *requests.PROVES)
 def peer_gossip(context: Context) -> None:
     """Gossip a gradient, and see to whom the node passes it on, and with which ttl."""
     peer = context.peer
@@ -47,10 +48,21 @@ def peer_gossip(context: Context) -> None:
                     # It is elsewhere.
                     lower, why = False, f"{why}, and the fields {brief(odd)}, which are not named"
                 context.judge(LOWERED, lower, why, *shown([call]))
+                if context.edition >= FIFTH:
+                    changed = _changed(sent, call)
+                    why = f"it is passed on with another {' and '.join(changed)}"
+                    context.judge(KEPT, not changed, why, *shown([call]))
                 back = call.post == PEER and peer.ident.hex() == sent.node_id
                 context.judge(NOT_BACK, not back, "it came back to its sender", *shown([call]))
         if context.edition >= FOURTH and context.target.gradient is None:
             _judge_own(context, scene)
+
+
+def _changed(sent: Any, call: Call) -> list[str]:
+    """Return the fields of a gradient that are others where it is passed on, but for its ttl."""
+    message = call.message
+    names = [field.name for field in sent.DESCRIPTOR.fields if field.name != "ttl"]
+    return [name for name in names if getattr(sent, name) != getattr(message, name)]
 
 
 def _odd(call: Call) -> list[int]:
@@ -76,11 +88,20 @@ def _judge_own(context: Context, scene: Scene) -> None:
 
 
 def _introduce(context: Context) -> None:
-    """Ping the node as a node that it has not known, so that it knows the peer from then on."""
-    peer = context.peer
+    """Ping the node as a node that it has not known, so that it knows the peer from then on.
+
+    On a connection of its own: who sends a gradient on the same one may be taken for its sender.
+    """
+    peer, request = context.peer, "DHTPingRequest"
     me = messages.make("DHTNodeInfo", node_id=peer.ident, ip=peer.setup.host,
                        port=peer.posts[PEER].port)  # fmt: skip
-    context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=me))
+    context.grpc.call("DHTPing", messages.make(request, sender=me))
+    journal, address = peer.watch.journal, context.target.grpc
+    if context.edition >= FIFTH and journal is not None and address:
+        client = GrpcClient(address, journal, timeout_s=context.target.timeout_s)
+        client.check = "peer-gossip"
+        with suppress(Unanswered), closing(client):
+            client.call("DHTPing", messages.make(request, sender=me))
 
 
 def _gradients(context: Context) -> Iterator[Any]:

@@ -182,25 +182,36 @@ def peer_backward(context: Context) -> None:
             low, high = DEADLINES_S
             why = f"the gradients came with {deadline_s:.1f} s"
             context.judge(DEADLINE, low <= deadline_s <= high, why, *shown(named[:1]))
-        _judge_longer(context)
+        _judge_longer(context, named[0])
 
 
-def _judge_longer(context: Context) -> None:
-    """Rule on the size of a gradient of more positions; a pass of so many may be refused."""
+def _judge_longer(context: Context, first: Call) -> None:
+    """Rule on the size of a gradient of more positions; a pass of so many may be refused.
+
+    Its values are as wide as those of the first one.
+    """
     rows, length, width = passes.hidden_shape(context)
     shapes = [[rows, POSITIONS, width], [rows + 1, length, width]]
     for shape in shapes if context.edition >= FIFTH else shapes[:1]:
         with suppress(Skipped):
-            _judge_shape(context, shape)
+            _judge_shape(context, shape, _width(first) if context.edition >= FIFTH else None)
 
 
-def _judge_shape(context: Context, shape: list[int]) -> None:
+def _width(call: Call) -> int | None:
+    """Return how many bytes a value of a gradient has, if they are all alike."""
+    message = call.message
+    values = math.prod(message.grad_shape) if message is not None else 0
+    size = len(message.grad_output) if message is not None else 0
+    return size // values if values > 0 and size % values == 0 else None
+
+
+def _judge_shape(context: Context, shape: list[int], width: int | None) -> None:
     tensor, peer = encode(passes.form_of(context), shape), context.peer
     urls = context.service.sender_urls
     if urls:
         taken = _return(context, urls[0], hidden_states=tensor, hidden_shape=shape)
         if peer.wait(lambda: bool(taken.calls), peer.patience.settle_s):
-            _judge_size(context, taken.calls[0], shape)
+            _judge_size(context, taken.calls[0], shape, width)
 
 
 def _ids(call: Call) -> tuple[str, str]:
@@ -234,7 +245,7 @@ def _judge_target(context: Context, call: Call) -> None:
         context.fails(requests.WHOLE[BACK_REQUEST], why, *shown([call]))
 
 
-def _judge_size(context: Context, call: Call, shape: list[int]) -> None:
+def _judge_size(context: Context, call: Call, shape: list[int], width: int | None = None) -> None:
     message = call.message
     raw = passes.form_of(context) in WIDTHS
     if message is None or not raw or is_framed(message.grad_output):
@@ -242,7 +253,8 @@ def _judge_size(context: Context, call: Call, shape: list[int]) -> None:
         return
     values, size = math.prod(message.grad_shape), len(message.grad_output)
     # Gradients may have wider numbers than what they are the gradients of.
-    held = any(size == width * values for width in (*WIDTHS.values(), WIDEST) if values > 0)
+    widths = (width,) if width is not None else (*WIDTHS.values(), WIDEST)
+    held = any(size == each * values for each in widths if values > 0)
     own = math.prod(shape)
     if context.edition >= FOURTH and size == own * WIDTHS[passes.form_of(context)]:
         # They are as many as the hidden states that they belong to, in the same form.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from conformance.checks import signatures
 from conformance.checks.native import document_at, mapped, native_get, native_pair_later
 from conformance.checks.native_documents import numbers_of, under
+from conformance.checks.native_rpc import NO_METHOD, error_code
 from conformance.checks.payers import PAYER, judge_payer
 from conformance.checks.signed_requests import (
     ATOMS,
@@ -49,17 +50,16 @@ HEALTHY, NEWEST, PAIR = "NT-RULE-001", "NT-PAGE-007", "NT-RULE-037"
 POLLED, COMPLETED = "ST-001", "ST-002"
 TWO_IDS, FORGED, FOREIGN, LATE = "NT-RULE-013", "NT-RULE-046", "NT-RULE-047", "NT-RULE-048"
 NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "NT-RULE-052"
-WORKER, UNSIGNED = "NT-RULE-053", "NT-RULE-039"
 LOCKED, IN_TIME = "NT-RULE-071", "NT-RULE-073"
 AT_MOST, RELEASED, QUEUED = "NT-RULE-078", "NT-RULE-080", "NT-RULE-082"
-PROMPT = "NT-RULE-086"
+PROMPT, RELAY, TOLD = "NT-RULE-086", "NT-RULE-023", "NT-RULE-090"
 QUEUE = "/api/inference queue"
 # What was refused may still be taken a little later, and what was accepted be completed.
 REFUSED_S, ACCEPTED_S = 1.0, 3.0
 MOST_BLOCKS, PAGE = 24, 5
 
 
-@requirement(FORGED, FOREIGN, LATE)
+@requirement(FORGED, FOREIGN, LATE, TOLD)
 def signed_wrongly(context: Context) -> None:
     """Broadcast requests with another signature, for another chain, and past their expiry."""
     found = [_try_wrong(context, kind) for kind in (Kind.FORGED, Kind.FOREIGN, Kind.EXPIRED)]
@@ -76,6 +76,11 @@ def signed_wrongly(context: Context) -> None:
     for ident, wrong in zip((FORGED, FOREIGN, LATE), found, strict=True):
         if wrong is not None:
             context.judge(ident, not wrong.why, wrong.why, *wrong.shown)
+            # One that is past its expiry may be accepted, and expire.
+            told = is_refused(wrong.shown[0])
+            why = f"it is not accepted, and the broadcast is answered with {wrong.shown[0].status}"
+            if not wrong.why and ident != LATE:
+                context.judge(TOLD, told, f"{why}: {brief(wrong.shown[0].body)}", *wrong.shown)
 
 
 def _judge_borrowed(context: Context, sound: Signed) -> None:
@@ -131,7 +136,7 @@ def _try(context: Context, made: Signed, what: str, bad: tuple[str, ...]) -> Wro
 
 @requirement(
     POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
-    IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT,
+    IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT, RELAY,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
@@ -143,6 +148,8 @@ def signed_request(context: Context) -> None:
     _newest(context)
     answer = post(context, made)
     if is_refused(answer):
+        if context.edition >= FIFTH and error_code(answer) == NO_METHOD:
+            context.fails(RELAY, "broadcast_tx_sync: there is no such method", answer)
         raise Skipped(f"the signed request was refused: {brief(answer.body)}")
     context.budget.charge(made.cost / ATOMS)
     if context.edition >= FOURTH:
@@ -343,45 +350,3 @@ def _judge_block(context: Context, made: Signed, height: int, *, done: bool) -> 
     if done and seen and last <= height + MOST_BLOCKS:
         why = f"none of the blocks {height + 1} to {last} shows the request, which is completed"
         context.fails(DECODED, why, *seen[:3])
-
-
-# Members with which an answer of status 200 may refuse.
-REFUSING = ("error", "errors", "problem", "reason", "message", "detail")
-
-
-@requirement(WORKER, UNSIGNED)
-def work_forged(context: Context) -> None:
-    """POST worker messages whose signature is that of other content, or that have none."""
-    made = sign(context, Kind.FORGED_WORK)
-    answer = post(context, made)
-    why = f"status {answer.status}: {brief(answer.body)}"
-    context.judge(WORKER, not answer.ok or _refuses(answer), why, answer)
-    if context.edition >= FIFTH:
-        _judge_others(context, made)
-        with suppress(Skipped):
-            result = sign(context, Kind.FORGED_RESULT)
-            told = post(context, result)
-            why = f"a forged result: status {told.status}: {brief(told.body)}"
-            context.judge(WORKER, not told.ok or _refuses(told), why, told)
-    for bare in (signatures.unsigned(made.body, instead) for instead in ("", None)):
-        if bare != made.body:
-            answer = context.http.call("POST", made.path, json_body=bare)
-            why = f"POST {made.path} without a signature: status {answer.status}"
-            context.judge(UNSIGNED, not answer.ok, why, answer)
-
-
-def _judge_others(context: Context, made: Signed) -> None:
-    """Send a forged message to the routes of the worker that it is not for."""
-    for path in ("/work/poll", "/work/result"):
-        if path == made.path:
-            continue
-        answer = context.http.call("POST", path, json_body=made.body)
-        why = f"POST {path} of a forged message for {made.path}: status {answer.status}"
-        # What is not for it may be answered in any way, but for one that takes it.
-        taken = answer.ok and True in (answer.json_object() or {}).values()
-        context.judge(WORKER, not taken or _refuses(answer), why, answer)
-
-
-def _refuses(answer: Answer) -> bool:
-    document = answer.json_object() or {}
-    return any(document.get(name) for name in REFUSING) or False in document.values()

@@ -22,6 +22,7 @@ from conformance.strictjson import Json, brief
 FOREIGN = "für 日本 ✓"
 # As many letters as are three times as many bytes, more than a field of 64 or 100 bytes takes.
 WIDE = "日本" * 20
+QUOTED = "say \"one\", 'two'\nand\tthree"
 # Letters that a page or a query would escape.
 MARKUP = "<b>&amp;</b> \"a\" 'b' %20 \\n"
 # Letters that a form would decode.
@@ -38,6 +39,7 @@ TALE = " conformance, " + "one transfer after the other, " * 4
     "NA-WALLET-048",
     "NA-WALLET-054",
     "NA-WALLET-061",
+    "NA-WALLET-066",
     *resource_ids("transfer"),
 )
 def memo_kept(context: Context) -> None:
@@ -65,14 +67,19 @@ def memo_kept(context: Context) -> None:
             context.judge("NA-WALLET-048", len(set(named)) == len(named), why, sent, *made)
     if context.edition >= FIFTH:
         _judge_letters(context, own, WIDE, _send_memo(context, own, WIDE))
+        _judge_letters(context, own, QUOTED, _send_memo(context, own, QUOTED), "NA-WALLET-066")
 
 
-def _judge_letters(context: Context, own: str, memo: str, sent: Answer) -> None:
+def _judge_letters(
+    context: Context, own: str, memo: str, sent: Answer, ident: str = "NA-WALLET-061"
+) -> None:
     """Rule on a memo that was refused, if one of as many letters of ASCII is taken."""
     if sent.status in REFUSED:
         plain = _send_memo(context, own, "x" * len(memo))
-        why = f"the memo {brief(memo)} ends with status {sent.status}, one of ASCII is taken"
-        context.judge("NA-WALLET-061", not plain.ok, why, sent, plain)
+        why = f"the memo {brief(memo)} ends with status {sent.status}, a plain one is taken"
+        context.judge(ident, not plain.ok, why, sent, plain)
+    elif sent.ok:
+        context.holds(ident, sent)
 
 
 def _sends_to(context: Context, address: str) -> set[str]:

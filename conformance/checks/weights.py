@@ -19,7 +19,7 @@ from conformance.checks.answers import (
 from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import BUSY, FAR, FOUND_SINCE, Layers, layers_of
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -80,7 +80,7 @@ def get_weights(context: Context) -> None:
         return
 
 
-@requirement("GR-WEIGHT-002", "GR-CODE-001", "GR-CODE-015")
+@requirement("GR-WEIGHT-002", "GR-WEIGHT-006", "GR-CODE-001", "GR-CODE-015")
 def weights_absent(context: Context) -> None:
     """Call GetWeights for two listed layers, some that are not listed, and what is no layer."""
     layers = layers_of(context)
@@ -169,6 +169,9 @@ def _judge_no_layer(context: Context, served: Reply) -> None:
         why = f"{NO_LAYER!r} ends with {reply.code}: {reply.details}"
         context.judge("GR-CODE-001", reply.code in DOCUMENTED_CODES, why, served, reply)
         context.judge("GR-CODE-015", reply.code != "INTERNAL", why, served, reply)
+        if context.edition >= FIFTH:
+            why = f"{NO_LAYER!r} brings {len(reply.body)} bytes"
+            context.judge("GR-WEIGHT-006", not (reply.ok and reply.body), why, served, reply)
 
 
 def served_notations(context: Context, layer: int) -> Iterator[tuple[str, Reply]]:

@@ -91,6 +91,7 @@ def rules() -> Iterator[Fault]:
         ("CL-GOSSIP-001", "the same ttl", replace(sound, ttl_step=0)),
         ("CL-GOSSIP-001", "a higher ttl", replace(sound, ttl_step=-1)),
         ("CL-GOSSIP-001", "a ttl below 0", replace(sound, ttl_step=3)),
+        ("CL-GOSSIP-003", "another batch size", replace(sound, changes_gossip=True)),
         ("CL-GOSSIP-002", "passes it back", replace(sound, passes_back=True)),
         ("CL-URL-001", "nobody at sender_url", replace(sound, sender_url="127.0.0.1:1")),
         ("CL-URL-001", "sender_url is no address", replace(sound, sender_url="me")),

@@ -43,6 +43,7 @@ class Manners:
     # What it passes on.
     ttl_step: int = 1
     passes_back: bool = False
+    changes_gossip: bool = False
     sender_url: str = "own"
     passes_gradients: bool = True
     passes_twice: bool = False

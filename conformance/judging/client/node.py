@@ -293,6 +293,7 @@ class ToyClient:
         going = type(request)()
         going.CopyFrom(request)
         going.ttl -= self.manners.ttl_step
+        going.batch_size += self.manners.changes_gossip
         fields = {item.name: value for item, value in going.ListFields()}
         for known in self._known:
             # The toy knows its peer as the node that this gradient is of.

@@ -5,14 +5,15 @@ A second list of faults for the ninth stranger's node has shown them.
 
 from typing import Any
 
-from conformance.judging.hooks import Grpc, Http, on, put
+from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, events, on, put
 from conformance.judging.mutants.followed_refused import SEND
 from conformance.judging.mutants.followed_sizes import Dearer
-from conformance.judging.mutants.mixed_native import API
+from conformance.judging.mutants.mixed_native import API, become
 from conformance.judging.toy.answers import Asked, Response, error
 
 MEMO_BYTES, WRAPS_AT, LARGE, FEE = 100, 2, 30, 1.0
-ALIKE_BYTES, LISTED = 4, 20
+ALIKE_BYTES, LISTED, FEW = 4, 20, 7
+BYTE, WORDS = 255, 2
 
 
 def narrow_memos(asked: Asked, response: Response) -> None:
@@ -63,7 +64,64 @@ class ByFourBytes:
         return {**answer, "nodes": [self.pinged[ident] for ident in known[:LISTED]]}
 
 
+def in_a_byte(asked: Asked, response: Response) -> None:
+    """Have the number of tokens in a byte."""
+    if asked.path == INFERENCE and response.status == 200 and response.json:
+        most = asked.body.get("max_tokens", 1)
+        if most > BYTE:
+            response.json["text"] = " ".join(response.json["text"].split()[: most % (BYTE + 1)])
+
+
+def ended(asked: Asked, response: Response) -> None:
+    """End a text by itself where there is no stop sequence."""
+    whole = asked.path == INFERENCE and response.status == 200 and response.json
+    if whole and "stop" not in asked.body:
+        response.json["text"] = " ".join(response.json["text"].split()[:WORDS])
+
+
+def batches_in_a_byte(response: Response) -> None:
+    """Show the batch size as one byte."""
+    response.json["training"]["batch_size"] %= BYTE + 1
+
+
+def in_small_letters(response: Response) -> None:
+    """Write the receiver of a transfer in small letters."""
+    response.json["to"] = response.json["to"].lower()
+
+
+def one_line(asked: Asked, response: Response) -> None:
+    """Refuse memos of several lines."""
+    if asked.path == SEND and response.status == 200 and "\n" in (asked.body.get("memo") or ""):
+        response.__dict__.update(error(400, "BAD_REQUEST", "a memo is one line").__dict__)
+
+
+def nothing_for_any(asked: Asked, response: Response) -> None:
+    """Answer a method that does not exist with the result null."""
+    if asked.path == "/rpc" and isinstance(asked.body, dict) and response.status == 400:
+        become(response, Response(json={"jsonrpc": "2.0", "id": 1, "result": None}))
+
+
+def peers_for_any(asked: Asked, response: Response) -> None:
+    """Tell anybody of the peers of the engine."""
+    if isinstance(asked.body, dict) and asked.body.get("method") == "net_info":
+        become(response, Response(json={"jsonrpc": "2.0", "id": 1, "result": {"peers": []}}))
+
+
+def spaced(values: list[Any]) -> list[Any]:
+    """Put white space behind the last token."""
+    *before, last, final = values
+    return [*before, {**last, "token": f"{last['token']} "}, final]
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-INF-049", in_a_byte),
+    ("NA-INF-050", ended),
+    ("NA-PATCH-123", on(CONFIG, batches_in_a_byte)),
+    ("NA-WALLET-065", on(SEND, in_small_letters, "POST")),
+    ("NA-WALLET-066", one_line),
+    ("NT-RULE-088", nothing_for_any),
+    ("NT-RULE-091", peers_for_any),
+    ("NA-SSE-023", events(spaced)),
     ("NA-WALLET-061", narrow_memos),
     ("NA-COUNT-009", on(f"{API}/metrics", wrapped)),
     ("NA-WALLET-039", Dearer(LARGE, lambda _: FEE)),
@@ -74,4 +132,43 @@ HTTP: list[tuple[str, Http]] = [
     ),
     ("NT-RULE-087", on("/api/training", rounded)),
 ]
-GRPC: list[tuple[str, Grpc]] = [("DH-030", ByFourBytes())]
+
+
+def weights_of_any(called: str, request: Any, answer: Any) -> Any:
+    """Serve weights for whatever is not a range."""
+    return {"weights_data": b"all of them"} if called == "GetWeights" else answer
+
+
+def ascii_alone(called: str, request: Any, answer: Any) -> Any:
+    """Refuse gradients that are no text of ASCII."""
+    if called != "GossipGradient" or request is None:
+        return answer
+    if all(layer.isascii() for layer in request.layer_gradients.values()):
+        return {"accepted": True, "current_round": 3}
+    return {"accepted": False, "reason": "no LZ4 frame"}
+
+
+class ByTwoBytes:
+    """A table that compares two bytes of IDs, and lists the latest of those that are alike."""
+
+    def __init__(self) -> None:
+        self.pinged: dict[bytes, Any] = {}
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """List a few of those whose IDs begin so."""
+        if called == "DHTPing" and request is not None:
+            self.pinged[request.sender.node_id] = request.sender
+        if called != "DHTFindNode" or request is None or not isinstance(answer, dict):
+            return answer
+        target = request.target_id
+        alike = [one for ident, one in self.pinged.items() if ident[:2] == target[:2]]
+        exact = [one for one in alike if one.node_id == target]
+        return {**answer, "nodes": (exact + alike[::-1])[:FEW] or answer["nodes"]}
+
+
+GRPC: list[tuple[str, Grpc]] = [
+    ("DH-030", ByFourBytes()),
+    ("DH-030", ByTwoBytes()),
+    ("GR-WEIGHT-006", weights_of_any),
+    ("GR-NUM-002", ascii_alone),
+]

@@ -5,6 +5,7 @@ only hooks; the toy itself always conforms.
 """
 
 import json
+import re
 import threading
 import time
 import uuid
@@ -342,7 +343,7 @@ class ToyNode:
         text = " ".join(words)
         for stop in body.get("stop", []):
             text = text.split(stop)[0]
-        tokens = [f"{word} " for word in text.split()]
+        tokens = re.findall(r"\S+\s*", text)
         read = len(body["prompt"].split()) + 1
         usage = {"prompt_tokens": read, "completion_tokens": len(tokens),
                  "total_tokens": read + len(tokens)}  # fmt: skip

@@ -126,6 +126,9 @@ class SigningToy(ToyNode):
             if job.end:
                 continue
             past = self.height > job.body["expires"] and self.fault not in ("late", "lasting")
+            if past and self.fault == "overdue":
+                job.end = "completed"
+                continue
             answered = time.monotonic() - job.since > ANSWERED_S and job.body["provider"] != NOBODY
             answered = answered and self.fault != "unanswered"
             if past or (answered and self.fault == "early"):
@@ -186,7 +189,8 @@ class SigningToy(ToyNode):
         }
         why = [name for name, bad in wrong.items() if bad]
         if why:
-            return Response(json={"result": {"code": 1, "log": ", ".join(why)}})
+            code = 0 if self.fault == "whitewashed" else 1
+            return Response(json={"result": {"code": code, "log": ", ".join(why)}})
         ident = digest if self.fault == "one id" else signed["id"]
         job = Job(ident, digest, text, body, self.height + 1, time.monotonic())
         self.jobs[ident] = job
@@ -208,6 +212,7 @@ FAULTS = {
     "lasting": "ST-004", "counting": "NT-RULE-082", "polling": "NT-RULE-053",
     "remembering": "NT-RULE-046", "hidden": "ST-001", "dropped": "NT-RULE-083",
     "first pays": "NT-RULE-085", "cut": "NT-RULE-086",
+    "overdue": "NT-RULE-089", "whitewashed": "NT-RULE-090",
 }  # fmt: skip
 
 
@@ -218,8 +223,8 @@ def sign(url: str, kind: Kind) -> dict[str, Any]:
         with urlopen(url + path, timeout=10) as answer:  # noqa: S310 - the toy
             return json.load(answer)
 
-    if kind in (Kind.WORK, Kind.FORGED_WORK):
-        signature = _signature(b"another" if kind is Kind.FORGED_WORK else _dumped("done"))
+    if kind in (Kind.WORK, Kind.FORGED_WORK, Kind.FORGED_RESULT):
+        signature = _signature(_dumped("done") if kind is Kind.WORK else b"another")
         return {"path": "/work/result", "body": {"body": "done", "signature": signature}}
     height = get("/api/network")["height"]
     payer = OTHER if kind is Kind.OTHER else PAYER
