@@ -5,7 +5,7 @@ from conformance.checks.mixed_ids import turned
 from conformance.checks.mixed_passes import BUSY, output_of
 from conformance.checks.passes import form_of, hidden_shape, send_forward
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.strictjson import brief
@@ -14,7 +14,7 @@ from conformance.strictjson import brief
 FEWEST, MORE = 2, (5, 9, 17)
 
 
-@requirement("PL-FWD-010", "PL-FWD-014", "PL-FWD-016")
+@requirement("PL-FWD-010", "PL-FWD-014", "PL-FWD-016", "PL-FWD-023")
 def pipeline_batch(context: Context) -> None:
     """Send passes of several times as many sequences as the one that is known to be accepted."""
     _judge_batch(context, FEWEST)
@@ -62,3 +62,7 @@ def _judge_batch(context: Context, times: int) -> None:
     if len(found) == len(shape):
         why = f"hidden states of {shape} became {found}"
         context.judge("PL-FWD-010", found[0] == shape[0], why, plain, reply)
+    alone = plain.message
+    if context.edition >= FIFTH and alone is not None:
+        why = f"is_final is {alone.is_final} of {batch} sequences, {answer.is_final} of {shape[0]}"
+        context.judge("PL-FWD-023", alone.is_final == answer.is_final, why, plain, reply)

@@ -5,6 +5,7 @@ A node may refuse any store; nothing is judged of a value that it refused. All k
 
 import os
 import time
+from typing import Any
 
 from conformance import messages
 from conformance.checks.addresses import ports_of
@@ -133,12 +134,15 @@ def alike(key: bytes) -> list[bytes]:
     return found[:MANY]
 
 
-@requirement("DH-024")
+@requirement("DH-024", "DH-034")
 def dht_moved(context: Context) -> None:
     """Call DHTPing from a second address of the same sender, and search for its ID."""
     moved = messages.make(
         "DHTNodeInfo", node_id=SENDER.node_id, ip=SENDER.ip, port=OTHER_PORT
     )  # fmt: skip
+    if context.edition >= FIFTH:
+        # It was there before.
+        context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=SENDER))
     ping = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=moved))
     request = messages.make("DHTFindNodeRequest", sender=SENDER, target_id=SENDER.node_id)
     reply = context.grpc.call("DHTFindNode", request)
@@ -148,6 +152,14 @@ def dht_moved(context: Context) -> None:
     times = [node.node_id for node in answer.nodes].count(SENDER.node_id)
     why = f"a sender with two addresses is listed {times} times"
     context.judge("DH-024", times <= 1, why, ping, reply)
+    # Who asks is the sender, too, so from the new address.
+    request = messages.make("DHTFindNodeRequest", sender=moved, target_id=SENDER.node_id)
+    reply = context.grpc.call("DHTFindNode", request)
+    nodes: list[Any] = list(reply.message.nodes) if reply.message is not None else []
+    ports = [node.port for node in nodes if node.node_id == SENDER.node_id]
+    why = f"a sender that is at the port {OTHER_PORT} now is listed with {brief(ports)}"
+    if ports:
+        context.judge("DH-034", OTHER_PORT in ports, why, ping, reply)
 
 
 @requirement("DH-030")
@@ -176,7 +188,9 @@ def _judge_alike(context: Context, alike: int, many: int, *, nearest_first: bool
         if not context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender)).ok:
             raise Skipped("DHTPing is refused")
     reply, listed = found_nodes(context, target)
-    farthest = max((distance(node, target) for node in listed), default=0)
+    # A node may list itself besides, however far it is.
+    home = reply.message.responder.node_id if reply.message is not None else b""
+    farthest = max((distance(node, target) for node in listed if node != home), default=0)
     nearer = [i for i in idents if i not in listed and distance(i, target) < farthest]
     # A node need not learn of those who only say who they are, nor of all of them.
     left_out = [ident for ident in nearer if ident in found_nodes(context, ident)[1]]
@@ -210,6 +224,13 @@ def dht_unreachable(context: Context) -> None:
     bare = [node for node in answer.nodes if node.node_id == ident and not (node.ip and node.port)]
     why = "a sender without an address is listed without one"
     context.judge("DH-027", not bare, why, ping, reply)
+    for half in ({"ip": SENDER.ip}, {"port": SENDER.port}) if context.edition >= FIFTH else ():
+        ident = os.urandom(NODE_ID_BYTES)
+        sender = messages.make("DHTNodeInfo", node_id=ident, **half)
+        ping = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
+        reply, listed = found_nodes(context, ident)
+        why = f"a sender with {brief(half)} alone is listed"
+        context.judge("DH-027", ident not in listed, why, ping, reply)
 
 
 def _judge_odd_senders(context: Context) -> None:
@@ -245,6 +266,9 @@ def _judge_odd_port(context: Context) -> None:
         ports = [node.port for node in answer.nodes if node.node_id == ident]
         why = f"a sender with the port {NO_PORT} is listed with {brief(ports)}"
         held = all(0 < port < 2**16 for port in ports)
+        if context.edition >= FIFTH:
+            # Nor at a port that nobody has named.
+            held = not ports
         context.judge("DH-013", held, why, ping, reply)
 
 

@@ -22,6 +22,8 @@ from conformance.sse import read
 from conformance.strictjson import Json, brief, is_int
 
 PROMPT = "Once upon a time"
+# Of letters that are several bytes each.
+FOREIGN = "Es war einmal 日本 für übermorgen"
 # So many tokens that one may be lost among them.
 LONGER = 20
 # So many tokens of a stream are each the text so far only where all are.
@@ -178,9 +180,15 @@ def stream_usage(context: Context) -> None:
     if context.edition >= STREAMED_SINCE:
         # Nothing of a longer one is left for it.
         context.infer({"prompt": PROMPT * 4, "max_tokens": 1})
-    answer, values = stream_values(context, {"max_tokens": 2})
+    _judge_usage(context, PROMPT)
+    if context.edition >= FIFTH:
+        _judge_usage(context, FOREIGN)
+
+
+def _judge_usage(context: Context, prompt: str) -> None:
+    answer, values = stream_values(context, {"prompt": prompt, "max_tokens": 2})
     streamed = [found for value in values for found in lookup(value, "usage.prompt_tokens")]
-    plain = context.infer({"prompt": PROMPT, "max_tokens": 2, "temperature": 0})
+    plain = context.infer({"prompt": prompt, "max_tokens": 2, "temperature": 0})
     found = lookup(plain.json_object() or {}, "usage.prompt_tokens")
     if not plain.ok or not streamed or not found or not (is_int(streamed[0]) and is_int(found[0])):
         raise Skipped("one of the two has no usage")

@@ -278,6 +278,8 @@ def gossip_made(context: Context) -> None:
         own = fields["model_hash"]
         alike = own[:-1] + _other_digit(own[-1]), _other_digit(own[0]) + own[1:]
         others += [fresh(fields, model_hash=one) for one in alike]
+    if context.edition >= FIFTH:
+        others.append(fresh(fields, model_hash=""))
     for other in others:
         reply, answer = send(context, other)
         if answer is not None or not reply.ok:

@@ -18,7 +18,7 @@ from conformance.checks.reading import (
     served,
 )
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Written
@@ -217,7 +217,7 @@ UNLIKELY = "\u2603\u2603\u2603"
 # Editions before did not ask whether NaN is refused.
 NEARLY_SINCE = 4
 _REFUSED_IDS = ("NA-INF-002", "NA-INF-007", "NA-INF-019", "NA-INF-020", "NA-INF-021", "NA-INF-029",
-                "NA-INF-031")  # fmt: skip
+                "NA-INF-031", "NA-INF-051")  # fmt: skip
 
 
 @requirement(*_REFUSED_IDS)
@@ -260,7 +260,8 @@ def inference_refused(context: Context) -> None:
 
     explore(context, strategies.broken_json, send_bytes, examples=6)
     if context.edition >= NEARLY_SINCE:
-        for content in strategies.NEARLY_JSON:
+        odd = strategies.NOT_UTF8 if context.edition >= FIFTH else ()
+        for content in (*strategies.NEARLY_JSON, *odd):
             send_bytes(content)
         # Nothing, which is JSON, but no body with a prompt.
         nothing = context.api(
@@ -269,6 +270,16 @@ def inference_refused(context: Context) -> None:
         refuse("NA-INF-031", nothing, None)
     answer = context.infer({"prompt": "Hello", "max_tokens": 1, "not_in_the_document": 1})
     context.observe("NA-INF-029", f"an unknown parameter: status {answer.status}", answer)
+    if context.edition >= FIFTH:
+        _judge_negative(context)
+
+
+def _judge_negative(context: Context) -> None:
+    """Rule on a number of tokens below zero, which may be taken for none at all."""
+    body: dict[str, Json] = {"prompt": "Hello", "max_tokens": -1}
+    answer = context.infer(body)
+    if answer.ok or 400 <= answer.status < 500:
+        context.judge("NA-INF-051", not answer.ok, f"{brief(body)} was served", answer)
 
 
 # So often a text has to end at a sequence of an earlier request.

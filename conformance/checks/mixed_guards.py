@@ -14,7 +14,7 @@ from conformance.checks.auth import INVENTED, TOO_MANY
 from conformance.checks.guards import smallest_bodies
 from conformance.checks.node_reads import AUTH_READS
 from conformance.checks.reading import ABSENT
-from conformance.context import Context
+from conformance.context import API, Context
 from conformance.editions import FOURTH
 from conformance.httpwire import ANONYMOUS, USUAL, Answer, Credential, Written
 from conformance.registry import requirement
@@ -117,10 +117,15 @@ def _headers(context: Context) -> dict[str, Credential]:
     }
 
 
-@requirement("NA-AUTH-037")
+@requirement("NA-AUTH-037", "NA-AUTH-038")
 def token_in_query(context: Context) -> None:
-    """GET with a valid token in the query, and without a header."""
+    """GET with a valid token in the query, and without a header; HEAD without any token."""
     token = context.target.token or ""
+    for resource in AUTH_READS:
+        answer = context.http.call("HEAD", f"{API}{resource.path}")
+        why = f"HEAD {resource.path} without a token: status {answer.status}"
+        if answer.status not in (*ABSENT, TOO_MANY) and answer.status < 500:
+            context.judge("NA-AUTH-038", not answer.ok, why, answer)
     for resource, name in product(AUTH_READS, TOKEN_NAMES):
         query: Query = {name: token}
         answer = context.api("GET", resource.path, credential=ANONYMOUS, query=query)

@@ -18,7 +18,7 @@ from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
-from conformance.strictjson import brief, is_int, is_number
+from conformance.strictjson import Json, brief, is_int, is_number
 
 # Entries of one page of the whole, and the most that is read of a history.
 PAGE, MOST = 10, 120
@@ -110,6 +110,8 @@ def _fault(query: Query, whole: History, rows: list[str], total: int) -> str | N
 def mixed_pages(context: Context) -> None:
     """GET pages of the history with drawn limits and offsets, and compare each with the whole."""
     _judge_none(context)
+    if context.edition >= FIFTH:
+        _judge_default(context)
     for account in dict.fromkeys((context.target.valid, context.target.second)):
         turned = 0
         for _ in range(TRIES):
@@ -131,7 +133,7 @@ def mixed_pages(context: Context) -> None:
             context.fails("NA-QUERY-018", why, *(page[0] for _, page in drawn))
 
 
-@requirement("NA-QUERY-019", "NA-PROOFS-002")
+@requirement("NA-QUERY-019", "NA-PROOFS-002", "NA-PROOFS-023")
 def mixed_proofs(context: Context) -> None:
     """GET proofs with long and short limits by turns: a long page is as long as it was before."""
     source = random.Random(context.target.seed)  # noqa: S311
@@ -156,6 +158,8 @@ def mixed_proofs(context: Context) -> None:
             short.append((limit, length, answer))
     if context.edition >= FOURTH:
         _judge_unlimited(context, *usual)
+    if context.edition >= FIFTH:
+        _judge_statistics(context)
     if len(short) >= TRIES:
         limit, length, answer = short[-1]
         why = f"limit={limit} has {length} proofs, where a page of {most} has been read before"
@@ -183,6 +187,37 @@ def _judge_unlimited(context: Context, before: Answer, length: int) -> None:
     if length > 1:
         held = set(lengths) != {1}
         context.judge("NA-QUERY-019", held, why, before, limited, after)
+
+
+def _judge_statistics(context: Context) -> None:
+    """Rule on the statistics beside a page of one proof, and beside one of many."""
+    found: list[tuple[Answer, Json, Answer, Json]] = []
+    for _ in range(TRIES):
+        (one, few), (many, more) = _proofs(context, 1), _proofs(context, PAGE)
+        stats = [(answer.json_object() or {}).get("stats") for answer in (one, many)]
+        if few >= more or stats[0] == stats[1]:
+            break
+        found.append((one, stats[0], many, stats[1]))
+    if few < more:
+        shown = found[-1] if found else (one, None, many, None)
+        why = f"with limit=1 the stats are {brief(shown[1])}, with {PAGE} {brief(shown[3])}"
+        context.judge("NA-PROOFS-023", len(found) < TRIES, why, shown[0], shown[2])
+
+
+def _judge_default(context: Context) -> None:
+    """Rule on a page without a limit, behind one with a limit: that is not kept for it."""
+    lengths, shown = list[tuple[int, int]](), list[Answer]()
+    for _ in range(TRIES):
+        _page(context, context.target.valid, {"limit": PAGE})
+        before = _page(context, context.target.valid, {})
+        _page(context, context.target.valid, {"limit": 1})
+        after = _page(context, context.target.valid, {})
+        lengths.append((len(before[1]), len(after[1])))
+        shown = [before[0], after[0]]
+    kept = all(many > 1 and few == 1 for many, few in lengths)
+    why = f"without a limit, behind limit={PAGE} and behind limit=1, there are {lengths} entries"
+    if lengths[-1][0] > 1:
+        context.judge("NA-QUERY-018", not kept, why, *shown)
 
 
 def _judge_none(context: Context) -> None:

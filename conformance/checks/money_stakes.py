@@ -21,15 +21,16 @@ from conformance.checks.money import (
     still,
 )
 from conformance.checks.node_reads import day, judge_term
+from conformance.checks.payments import require_budget
 from conformance.checks.reading import resource_ids
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
 from conformance.shapes import lookup
-from conformance.strictjson import Json, is_int, is_number
+from conformance.strictjson import Json, brief, is_int, is_number
 
 # Each longer than the one before it, and than any other stake of a run.
 LONGER = (DAYS + 15, DAYS + 30)
@@ -52,7 +53,7 @@ def _term(document: Json, of: str, key: str) -> Json:
 
 @requirement(
     "NA-WALLET-003", "NA-WALLET-027", "NA-WALLET-028", "NA-WALLET-029", "NA-WALLET-030",
-    "NA-WALLET-045", *resource_ids("stake"),
+    "NA-WALLET-045", "NA-WALLET-067", "NA-WALLET-068", *resource_ids("stake"),
 )  # fmt: skip
 def stake_terms(context: Context) -> None:
     """POST /wallet/stake for longer, still longer and shorter, then /wallet/unstake a part."""
@@ -86,6 +87,8 @@ def stake_terms(context: Context) -> None:
         stake = result.get("stake")
         if context.edition >= FOURTH and days >= longest and isinstance(stake, dict):
             judge_term(context, "NA-WALLET-003", stake, answer)
+        elif context.edition >= FIFTH and isinstance(stake, dict):
+            judge_term(context, "NA-WALLET-068", stake, answer)
         longest = max(longest, days)
         after = read_money(context, account)
         ends = day(_term(result, "stake", "unlock_date"))
@@ -100,6 +103,20 @@ def stake_terms(context: Context) -> None:
             # A part no larger than the smallest stake, so that all of them but one are left.
             _judge_balance(context, left.staked, sorted(dates)[-2], left.answer, left)
         break
+    if context.edition >= FIFTH:
+        _judge_backwards(context, account, amount)
+
+
+def _judge_backwards(context: Context, account: Credential, amount: float) -> None:
+    """Rule on a stake for less than no time, of an amount that was accepted before."""
+    require_budget(context, amount)
+    body: Json = {"amount": amount, "duration_days": -1}
+    answer = post(context, "/wallet/stake", body, account)
+    taken = answer.ok and (answer.json_object() or {}).get("success") is True
+    if taken:
+        context.budget.charge(amount)
+    if answer.ok or 400 <= answer.status < 500:
+        context.judge("NA-WALLET-067", not taken, f"a stake of {brief(body)} is made", answer)
 
 
 def _locked_days(before: Money) -> float:

@@ -32,7 +32,7 @@ BACKWARD, BACK_REQUEST = "PipelineBackward", "PipelineBackwardRequest"
 ONWARDS, ONCE, FILLED = "PL-BWD-002", "PL-BWD-004", "PL-BWD-005"
 CHANGED = "PL-BWD-014"
 ABSENT, OFFLINE = "CL-CODE-007", "CL-CODE-008"
-DEADLINE, PAUSE = "CL-CALL-004", "CL-CALL-003"
+DEADLINE, PAUSE, GROWS = "CL-CALL-004", "CL-CALL-003", "CL-CALL-005"
 WIDEST = 8
 # As many as are no multiple of a width of numbers.
 POSITIONS = 5
@@ -42,6 +42,8 @@ AGAIN_WITHIN_S = 1.5
 DEADLINES_S = (1.0, 30.0)
 # The recommended pause ends at 2 s; so much more is another one, and so little is none.
 LONGEST_S, SHORTEST_S = 2.75, 0.02
+# The first recommended pause is a tenth of a second, and the second one is longer.
+TOGETHER_S = 0.1
 # Attempts, their pauses, and one pause that is too long.
 ATTEMPTS_S = 5.0
 
@@ -290,7 +292,7 @@ def back_not_found(context: Context) -> None:
         context.judge(ABSENT, len(calls) == 1, why, *shown(calls))
 
 
-@requirement(OFFLINE, PAUSE, *requests.PROVES)
+@requirement(OFFLINE, PAUSE, GROWS, *requests.PROVES)
 def back_unavailable(context: Context) -> None:
     """Answer UNAVAILABLE to gradients that come back: how often they come, with which pauses."""
     with watched(context):
@@ -303,5 +305,7 @@ def back_unavailable(context: Context) -> None:
         if len(calls) >= most:
             held = max(pauses_s) >= SHORTEST_S
             context.judge(OFFLINE, held, why, *shown(calls))
+        if len(pauses_s) > 1:
+            context.judge(GROWS, sum(pauses_s) >= TOGETHER_S, why, *shown(calls))
         if pauses_s:
             context.judge(PAUSE, max(pauses_s) <= LONGEST_S, why, *shown(calls))

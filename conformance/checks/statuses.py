@@ -38,11 +38,13 @@ from conformance.findings import Skipped
 from conformance.grpcwire import NO_MESSAGE, Metadata, Reply
 from conformance.httpwire import ANONYMOUS, Answer, Unanswered, bearer
 from conformance.registry import requirement
-from conformance.strictjson import Json, brief
+from conformance.strictjson import Json, brief, is_int
 
 STREAM: dict[str, Json] = {"prompt": "Hello", "max_tokens": 1, "stream": True}
 # Statuses of a peer that is not there, has no room, or took too long.
 # So often what may be chance is asked.
+# What a number of four, eight or sixteen bits leaves out.
+WRAPS = (16, 256, 65536)
 TURNS = 3
 ELSEWHERE = (*BUSY, "DEADLINE_EXCEEDED")
 # What says that the server failed, or has no such operation.
@@ -297,7 +299,7 @@ def _takes_one(context: Context) -> bool:
     return True
 
 
-@requirement("GR-CODE-013", "GR-CODE-014")
+@requirement("GR-CODE-013", "GR-CODE-014", "PL-FWD-022")
 def forward_absent(context: Context) -> None:
     """Send passes forward to a layer that the node holds and to one that it does not, in turn."""
     shard = context.target.pipeline.get("absent_shard")
@@ -318,6 +320,16 @@ def forward_absent(context: Context) -> None:
     wrong = all(reply.code in BUSY for reply in absent)
     why = f"twice {absent[-1].code} for shard {shard}, between passes that are served"
     context.judge("GR-CODE-013", not wrong, why, *turns)
+    total = layers_of(context).total
+    for more in WRAPS if context.edition >= FIFTH and is_int(own) and total else ():
+        # No model has so many layers more than it says, but a number that is cut may be the own.
+        number = int(own or 0) + more
+        reply = send_forward(context, target_shard=number)
+        answer: Any = reply.message
+        if total and number > 2 * total:
+            why = f"shard {number} of a model of {total} layers is served"
+            served = answer is not None and answer.success
+            context.judge("PL-FWD-022", not served, why, reply)
 
 
 @requirement("GR-OP-023")

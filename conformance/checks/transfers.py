@@ -21,7 +21,7 @@ from conformance.strictjson import Json, brief
 # Letters that a store or a terminal might drop.
 FOREIGN = "für 日本 ✓"
 # As many letters as are three times as many bytes, more than a field of 64 or 100 bytes takes.
-WIDE = "日本" * 20
+WIDE = "日本" * 24
 QUOTED = "say \"one\", 'two'\nand\tthree"
 # Letters that a page or a query would escape.
 MARKUP = "<b>&amp;</b> \"a\" 'b' %20 \\n"
@@ -195,6 +195,11 @@ def send_to_stranger(context: Context) -> None:
     if context.edition >= FIFTH:
         _judge_case(context, own[:-CHANGED] + own[-CHANGED:].swapcase())
     held = eventually(lambda: bool({ident, stranger} & _listed(context)))
+    rows = [row for row in newest(context)[2] if row.get("id") == ident]
+    if context.edition >= FIFTH and rows:
+        named = rows[0].get("to")
+        told = f"the transfer to {brief(stranger)} is listed as one to {brief(named)}"
+        context.judge("NA-WALLET-047", named in (stranger, None), told, sent)
     why = f"the transfer {brief(ident)} to {brief(stranger)} is not listed"
     context.judge("NA-WALLET-047", held, why, sent, newest(context)[0])
 

@@ -13,6 +13,7 @@ from conformance.checks.node_reads import CONFIG, METRICS, PROOFS, STATUS, TRANS
 from conformance.checks.node_sanity import STANDS_STILL_S, UPTIME_SLACK_S
 from conformance.checks.reading import fetch, resource_ids
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -29,6 +30,8 @@ OTHERS_SINCE = 4
 MOST = 1000
 # So many rewards are not all of proofs that the node has forgotten.
 ENOUGH = 3
+# No longer is an order kept that is drawn by the clock.
+DRAWN_S = 0.7
 # Between two readings of the proofs.
 BETWEEN_S = 0.15
 # Bodies of generations that are refused.
@@ -130,10 +133,13 @@ def _read_by_other(context: Context, path: str) -> list[Json]:
 def history_watched(context: Context) -> None:
     """GET a page of the history several times; its entries keep their order."""
     query: dict[str, object] = {"limit": PAGE, "offset": 0}
-    answers = [
-        context.api("GET", TRANSACTIONS.path, credential=context.target.valid, query=query)
-        for _ in range(TIMES)
-    ]
+    answers = []
+    for at in range(TIMES):
+        if at == TIMES // 2 and context.edition >= FIFTH:
+            # An order may be drawn anew with the time.
+            time.sleep(DRAWN_S)
+        account = context.target.valid
+        answers.append(context.api("GET", TRANSACTIONS.path, credential=account, query=query))
     documents = [answer.json_object() if answer.ok else None for answer in answers]
     pages = [[str(row.get("id")) for row in rows_of(document)] for document in documents]
     totals = [document.get("total") for document in documents if document]

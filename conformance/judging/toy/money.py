@@ -50,7 +50,7 @@ def body_fault(body: Any, *texts: str) -> str:
     """What is wrong with the body of a route that moves money; ``texts`` are its strings."""
     if not isinstance(body, dict) or not _is_number(body.get("amount")) or not body["amount"] > 0:
         return "amount must be a number above zero"
-    if not isinstance(body.get("duration_days", 1), int):
+    if not isinstance(body.get("duration_days", 1), int) or body.get("duration_days", 1) < 0:
         return "duration_days must be a whole number"
     return "" if all(isinstance(body.get(key, ""), str) for key in texts) else "this is no text"
 

@@ -14,6 +14,8 @@ def inference_fault(body: Any) -> str | None:
             return f"{key} is not a number"
         if key in whole and not float(value).is_integer():
             return f"{key} is not an integer"
+    if body.get("max_tokens", 1) < 0:
+        return "max_tokens is below 0"
     if not 0 <= body.get("temperature", 1) <= 2:
         return "temperature is out of range"
     if not isinstance(body.get("stream", False), bool):
