@@ -107,6 +107,8 @@ class Service:
         self.tokens = tokens.Tokens()
         # When the node was seen first, by the suite's clock, and its uptime then, in seconds.
         self.ran: tuple[float, int] | None = None
+        # The configuration that the run has read first.
+        self.configured: dict[str, Json] | None = None
         # Whether the suite has changed how many steps a round has.
         self.steps_changed = False
         # What was available to an account when its balance was read last.

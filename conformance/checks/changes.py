@@ -144,7 +144,10 @@ def config_enabled(context: Context) -> None:
             why = f"{not found[0]}: status {changed.status}; {found[0]}: status {same.status}"
             why = f"{ENABLED} is changed to {why}"
             # A node may have nothing to train on. It can end what it has begun.
-            if taken(changed) or (found[0] and taken(same)):
+            was = lookup(context.service.configured or {}, ENABLED)
+            # Or it was on when the run began, and has been switched off since.
+            off = context.edition >= FIFTH and was == [True] and not found[0] and taken(same)
+            if taken(changed) or (found[0] and taken(same)) or off:
                 both = not _refused(changed) and not _refused(same)
                 context.judge("NA-PATCH-122", both, why, changed, same)
             if taken(changed) and taken(same):

@@ -64,6 +64,8 @@ def read_config(context: Context) -> dict[str, Json]:
     answer, document = fetch(context, CONFIG)
     if document is None:
         raise Skipped(f"GET /config returned no configuration, status {answer.status}")
+    if context.service.configured is None:
+        context.service.configured = document
     return document
 
 

@@ -343,6 +343,8 @@ TOGETHER = {
     "NA-ERR-030": {"NA-ERR-019"},
     "NA-SANE-005": {"NA-SANE-019"},
     "GR-CKPT-003": {"GR-CKPT-013"},
+    # One hash has the version that each request asks for.
+    "GR-CKPT-016": {"GR-CKPT-017"},
     "NA-SANE-006": {"NA-SANE-015", "NA-SANE-021"},
     "NA-INF-022": {"NA-SANE-015"},
     "NA-INF-025": {"NA-SANE-014"},
