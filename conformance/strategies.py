@@ -146,8 +146,9 @@ NEARLY_JSON = (
     b'{"prompt": "Hello", "max_tokens": 1} and more',
     b'{"prompt": "Hello", "max_tokens": 1}{"prompt": "Hello", "max_tokens": 1}',
 )
-# A text that is no UTF-8 is no JSON (RFC 8259); a reader may put replacements in its place.
-NOT_UTF8 = (b'{"prompt": "Hello \xff\xfe", "max_tokens": 1}',)
+# A text that is no UTF-8 is no JSON (RFC 8259), which lets a reader take more than JSON: several
+# put replacements in the place of such bytes.
+NOT_UTF8 = b'{"prompt": "Hello \xff\xfe", "max_tokens": 1}'
 broken_json = st.sampled_from(
     [b"{", b'{"prompt": "Hello"', b"prompt=Hello", b'{"prompt": \xff}', b"[1, 2", b'{"prompt": }']
 )

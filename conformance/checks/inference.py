@@ -217,7 +217,7 @@ UNLIKELY = "\u2603\u2603\u2603"
 # Editions before did not ask whether NaN is refused.
 NEARLY_SINCE = 4
 _REFUSED_IDS = ("NA-INF-002", "NA-INF-007", "NA-INF-019", "NA-INF-020", "NA-INF-021", "NA-INF-029",
-                "NA-INF-031", "NA-INF-051")  # fmt: skip
+                "NA-INF-031", "NA-INF-051", "NA-INF-052")  # fmt: skip
 
 
 @requirement(*_REFUSED_IDS)
@@ -260,8 +260,7 @@ def inference_refused(context: Context) -> None:
 
     explore(context, strategies.broken_json, send_bytes, examples=6)
     if context.edition >= NEARLY_SINCE:
-        odd = strategies.NOT_UTF8 if context.edition >= FIFTH else ()
-        for content in (*strategies.NEARLY_JSON, *odd):
+        for content in strategies.NEARLY_JSON:
             send_bytes(content)
         # Nothing, which is JSON, but no body with a prompt.
         nothing = context.api(
@@ -272,6 +271,9 @@ def inference_refused(context: Context) -> None:
     context.observe("NA-INF-029", f"an unknown parameter: status {answer.status}", answer)
     if context.edition >= FIFTH:
         _judge_negative(context)
+        account, odd = context.target.valid, strategies.NOT_UTF8
+        answer = context.api("POST", "/inference", credential=account, content=odd)
+        refuse("NA-INF-052", answer, odd.decode("utf-8", "replace"))
 
 
 def _judge_negative(context: Context) -> None:
