@@ -20,6 +20,7 @@ from conformance.strictjson import brief
 from conformance.target import GRPC_PORT_OFFSET
 
 LOWERED, NOT_BACK = "CL-GOSSIP-001", "CL-GOSSIP-002"
+GOSSIP = "GossipGradient"
 ANSWERED, KEPT = "CL-URL-001", "CL-GOSSIP-003"
 
 
@@ -32,12 +33,18 @@ def peer_gossip(context: Context) -> None:
         if not peer.setup.told:
             _introduce(context)
         for sent in _gradients(context):
-            reply = context.grpc.call("GossipGradient", sent, timeout_s=60)
+            reply = context.grpc.call(GOSSIP, sent, timeout_s=60)
             answer: Any = messages.parse("GossipGradientResponse", reply.body) if reply.ok else None
             if answer is None or not answer.accepted:
                 why = reply.code if answer is None else brief(answer.reason)
                 raise Skipped(f"the gradient was not accepted: {why}")
             passed = _passed(context, scene, sent)
+            unread = [
+                call for call in scene.calls if call.operation == GOSSIP and call.message is None
+            ]
+            if unread and context.edition >= FIFTH:
+                why = "what is passed on cannot be read as a gradient"
+                context.fails(KEPT, why, *shown(unread[:1]))
             if not passed and sent.ttl:
                 raise Skipped("the node did not pass the gradient on")
             for call in passed:
@@ -80,7 +87,7 @@ def _judge_own(context: Context, scene: Scene) -> None:
     peer = context.peer
     fields = gradients.fresh(gradients.gradient_of(context), ttl=gradients.TTL)
     sent: Any = messages.make("GossipGradientRequest", **{**fields, "node_id": peer.ident.hex()})
-    reply = context.grpc.call("GossipGradient", sent, timeout_s=60)
+    reply = context.grpc.call(GOSSIP, sent, timeout_s=60)
     answer = reply.message
     if answer is not None and answer.accepted:
         back = [call for call in _passed(context, scene, sent) if call.post == PEER]
@@ -95,13 +102,14 @@ def _introduce(context: Context) -> None:
     peer, request = context.peer, "DHTPingRequest"
     me = messages.make("DHTNodeInfo", node_id=peer.ident, ip=peer.setup.host,
                        port=peer.posts[PEER].port)  # fmt: skip
-    context.grpc.call("DHTPing", messages.make(request, sender=me))
     journal, address = peer.watch.journal, context.target.grpc
-    if context.edition >= FIFTH and journal is not None and address:
-        client = GrpcClient(address, journal, timeout_s=context.target.timeout_s)
-        client.check = "peer-gossip"
-        with suppress(Unanswered), closing(client):
-            client.call("DHTPing", messages.make(request, sender=me))
+    if context.edition < FIFTH or journal is None or not address:
+        context.grpc.call("DHTPing", messages.make(request, sender=me))
+        return
+    client = GrpcClient(address, journal, timeout_s=context.target.timeout_s)
+    client.check = "peer-gossip"
+    with suppress(Unanswered), closing(client):
+        client.call("DHTPing", messages.make(request, sender=me))
 
 
 def _gradients(context: Context) -> Iterator[Any]:
@@ -129,7 +137,7 @@ def _passed(context: Context, scene: Scene, sent: Any) -> list[Call]:
 
 
 def _is_of(call: Call, sent: Any) -> bool:
-    message = call.message if call.operation == "GossipGradient" else None
+    message = call.message if call.operation == GOSSIP else None
     return call.post in (PEER, NEIGHBOUR) and message is not None and (
         (message.node_id, message.round_id, message.signature)
         == (sent.node_id, sent.round_id, sent.signature)

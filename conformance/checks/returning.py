@@ -45,7 +45,7 @@ LONGEST_S, SHORTEST_S = 2.75, 0.02
 # The first recommended pause is a tenth of a second, and the second one is longer.
 TOGETHER_S = 0.1
 # Attempts, their pauses, and one pause that is too long.
-ATTEMPTS_S = 5.0
+ATTEMPTS_S, LATE_S = 5.0, 6.0
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,8 @@ def back_unavailable(context: Context) -> None:
     """Answer UNAVAILABLE to gradients that come back: how often they come, with which pauses."""
     with watched(context):
         most = requests.MAX_ATTEMPTS
-        calls = _refuse(context, "UNAVAILABLE", lambda found: len(found) > most, ATTEMPTS_S)
+        within_s = LATE_S if context.edition >= FIFTH else ATTEMPTS_S
+        calls = _refuse(context, "UNAVAILABLE", lambda found: len(found) > most, within_s)
         requests.judge_attempts(context, calls)
         pauses_s = [later.at - earlier.answered_at for earlier, later in pairwise(calls)]
         waited = ", ".join(f"{pause_s:.2f}" for pause_s in pauses_s)
