@@ -73,6 +73,7 @@ NOT_SHOWN: dict[str, str] = {
     "GR-PIPELINE-FORWARD-REQUEST-05": "the node sends no attention mask: it sends no padding",
     "GR-PIPELINE-FORWARD-REQUEST-09": "source_shard is 0, which is not written",
     "CL-GOSSIP-001": "the peer's run has no gradient that another member has signed",
+    "CL-GOSSIP-003": "the peer's run has no gradient that another member has signed",
     "LIM-001": "the node refuses an answer that is larger than one that was asked for can be",
     "NT-RULE-002": "a node that serves does not say that it is unavailable, or behind",
     "NT-RULE-030": "the blocks of the node name no request_id",

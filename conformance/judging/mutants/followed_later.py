@@ -6,7 +6,7 @@ A second list of faults for the ninth stranger's node has shown them.
 from typing import Any
 
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, events, on, put
-from conformance.judging.mutants.followed_refused import SEND
+from conformance.judging.mutants.followed_refused import SEND, STAKE
 from conformance.judging.mutants.followed_sizes import Dearer
 from conformance.judging.mutants.mixed_native import API, become
 from conformance.judging.toy.answers import Asked, Response, error
@@ -113,7 +113,30 @@ def spaced(values: list[Any]) -> list[Any]:
     return [*before, {**last, "token": f"{last['token']} "}, final]
 
 
+def below_zero(asked: Asked, response: Response) -> None:
+    """Take a number below zero for one that was left out."""
+    body = asked.body if asked.path == INFERENCE and isinstance(asked.body, dict) else {}
+    if body.get("max_tokens") == -1:
+        become(response, Response(json={"text": "Hello"}))
+
+
+def stake_backwards(asked: Asked, response: Response) -> None:
+    """Make a stake for days that are over."""
+    body = asked.body if asked.path == STAKE and isinstance(asked.body, dict) else {}
+    if body.get("duration_days") == -1:
+        become(response, Response(json={"success": True}))
+
+
+def of_the_page(asked: Asked, response: Response) -> None:
+    """Have the statistics of the proofs on the page."""
+    if asked.path == f"{API}/proofs" and response.status == 200:
+        response.json["stats"]["total_submitted"] += len(response.json["proofs"])
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-INF-051", below_zero),
+    ("NA-WALLET-067", stake_backwards),
+    ("NA-PROOFS-023", of_the_page),
     ("NA-INF-049", in_a_byte),
     ("NA-INF-050", ended),
     ("NA-PATCH-123", on(CONFIG, batches_in_a_byte)),
@@ -166,7 +189,40 @@ class ByTwoBytes:
         return {**answer, "nodes": (exact + alike[::-1])[:FEW] or answer["nodes"]}
 
 
+def parts_in_a_byte(called: str, request: Any, answer: Any) -> Any:
+    """Have the number of a part in a byte."""
+    if called != "PipelineForward" or request is None or request.target_shard <= BYTE:
+        return answer
+    return {"success": True, "request_id": request.request_id}
+
+
+def final_alone(called: str, request: Any, answer: Any) -> Any:
+    """Call a pass of several sequences no final one."""
+    if called != "PipelineForward" or request is None or not isinstance(answer, dict):
+        return answer
+    several = len(request.hidden_shape) > 0 and request.hidden_shape[0] > 1
+    return {**answer, "is_final": False} if several else answer
+
+
+class StaysThere:
+    """A table that keeps the first address of a node."""
+
+    def __init__(self) -> None:
+        self.first: dict[bytes, Any] = {}
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """List each node where it was first."""
+        if called == "DHTPing" and request is not None:
+            self.first.setdefault(request.sender.node_id, request.sender)
+        if called != "DHTFindNode" or not isinstance(answer, dict) or "nodes" not in answer:
+            return answer
+        return {**answer, "nodes": [self.first.get(one.node_id, one) for one in answer["nodes"]]}
+
+
 GRPC: list[tuple[str, Grpc]] = [
+    ("PL-FWD-022", parts_in_a_byte),
+    ("PL-FWD-023", final_alone),
+    ("DH-034", StaysThere()),
     ("DH-030", ByFourBytes()),
     ("DH-030", ByTwoBytes()),
     ("GR-WEIGHT-006", weights_of_any),
