@@ -110,6 +110,7 @@ def rules() -> Iterator[Fault]:
          replace(sound, back_deadline_s=0.05)),
         ("CL-CODE-007", "the same again", replace(sound, repeats=(*ALL, "NOT_FOUND"))),
         ("CL-CODE-008", "no pause", replace(sound, pauses_for=ALL[1:])),
+        ("CL-CALL-005", "pauses of a fortieth", replace(sound, pause_s=0.025)),
     ):  # fmt: skip
         yield Fault(requirement, name, manners)
 
