@@ -199,7 +199,8 @@ def send_to_stranger(context: Context) -> None:
     if context.edition >= FIFTH and rows:
         named = rows[0].get("to")
         told = f"the transfer to {brief(stranger)} is listed as one to {brief(named)}"
-        context.judge("NA-WALLET-047", named in (stranger, None), told, sent)
+        held = named == stranger or not isinstance(named, str)
+        context.judge("NA-WALLET-047", held, told, sent)
     why = f"the transfer {brief(ident)} to {brief(stranger)} is not listed"
     context.judge("NA-WALLET-047", held, why, sent, newest(context)[0])
 
