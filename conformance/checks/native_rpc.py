@@ -233,13 +233,12 @@ def native_rpc_relay(context: Context) -> None:
     """POST /rpc with an empty query, an empty transaction and a method that does not exist."""
     # The parameters are not specified. A refusal that differs from that of a method that does not
     # exist is about the parameters, so the method is known.
-    none = "no_such_method_of_the_document"
-    control, _ = _rpc(context, none, {})
+    control, _ = _rpc(context, NO_SUCH_METHOD, {})
     for ident, method in RELAYED.items():
         answer, result = _rpc(context, method, {})
         if context.target.rpc and error_code(answer) == NO_METHOD:
             context.fails(ident, f"{method}: there is no such method", answer)
-        elif result is not None or _refusal(answer, method) != _refusal(control, none):
+        elif result is not None or _refusal(answer, method) != _refusal(control, NO_SUCH_METHOD):
             context.holds(ident, control, answer)
 
 

@@ -77,10 +77,11 @@ def signed_wrongly(context: Context) -> None:
         if wrong is not None:
             context.judge(ident, not wrong.why, wrong.why, *wrong.shown)
             # One that is past its expiry may be accepted, and expire.
-            told = is_refused(wrong.shown[0])
-            why = f"it is not accepted, and the broadcast is answered with {wrong.shown[0].status}"
             if not wrong.why and ident != LATE:
-                context.judge(TOLD, told, f"{why}: {brief(wrong.shown[0].body)}", *wrong.shown)
+                sent = wrong.shown[0]
+                why = f"it is not accepted, and its broadcast has status {sent.status}"
+                why = f"{why}: {brief(sent.body)}"
+                context.judge(TOLD, is_refused(sent), why, *wrong.shown)
 
 
 def _judge_borrowed(context: Context, sound: Signed) -> None:

@@ -192,17 +192,18 @@ def send_to_stranger(context: Context) -> None:
     if not sent.ok or not isinstance(ident, str) or stranger == own:
         raise Skipped(f"a transfer to an unknown address was answered with status {sent.status}")
     context.budget.charge(AMOUNT + fee_of(sent))
-    if context.edition >= FIFTH:
-        _judge_case(context, own[:-CHANGED] + own[-CHANGED:].swapcase())
     held = eventually(lambda: bool({ident, stranger} & _listed(context)))
     rows = [row for row in newest(context)[2] if row.get("id") == ident]
     if context.edition >= FIFTH and rows:
         named = rows[0].get("to")
         told = f"the transfer to {brief(stranger)} is listed as one to {brief(named)}"
-        held = named == stranger or not isinstance(named, str)
-        context.judge("NA-WALLET-047", held, told, sent)
+        same = named == stranger or not isinstance(named, str)
+        context.judge("NA-WALLET-047", same, told, sent)
     why = f"the transfer {brief(ident)} to {brief(stranger)} is not listed"
     context.judge("NA-WALLET-047", held, why, sent, newest(context)[0])
+    if context.edition >= FIFTH:
+        # Behind what is judged of the first one: the budget may end here.
+        _judge_case(context, own[:-CHANGED] + own[-CHANGED:].swapcase())
 
 
 def _judge_case(context: Context, address: str) -> None:

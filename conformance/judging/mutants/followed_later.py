@@ -42,26 +42,37 @@ def rounded(response: Response) -> None:
         record["loss"] = f"{float(record['loss']):.2f}"
 
 
-class ByFourBytes:
-    """A table that compares the first four bytes of IDs, and lists no more than a few nodes."""
+class Table:
+    """A table of the nodes that have pinged, each where it was first, listed in a wrong way."""
 
     def __init__(self) -> None:
         self.pinged: dict[bytes, Any] = {}
 
     def __call__(self, called: str, request: Any, answer: Any) -> Any:
-        """List those first that came first, where these bytes are the same."""
+        """Remember who pings, and list others than the toy does."""
         if called == "DHTPing" and request is not None:
             self.pinged.setdefault(request.sender.node_id, request.sender)
         if called != "DHTFindNode" or request is None or not isinstance(answer, dict):
             return answer
-        target = request.target_id
+        return {**answer, "nodes": self.listed(request.target_id, answer["nodes"])}
+
+    def listed(self, target: bytes, nodes: list[Any]) -> list[Any]:
+        """Return what is listed for a target, where the toy lists these nodes."""
+        raise NotImplementedError
+
+
+class ByFourBytes(Table):
+    """A table that compares the first four bytes of IDs, and lists no more than a few nodes."""
+
+    def listed(self, target: bytes, nodes: list[Any]) -> list[Any]:
+        """List those first that came first, where these bytes are the same."""
 
         def far(ident: bytes) -> list[int]:
             pairs = zip(ident, target, strict=False)
             return [one ^ other for one, other in list(pairs)[:ALIKE_BYTES]]
 
         known = sorted(self.pinged, key=lambda ident: (ident != target, far(ident)))
-        return {**answer, "nodes": [self.pinged[ident] for ident in known[:LISTED]]}
+        return [self.pinged[ident] for ident in known[:LISTED]]
 
 
 def in_a_byte(asked: Asked, response: Response) -> None:
@@ -171,22 +182,14 @@ def ascii_alone(called: str, request: Any, answer: Any) -> Any:
     return {"accepted": False, "reason": "no LZ4 frame"}
 
 
-class ByTwoBytes:
+class ByTwoBytes(Table):
     """A table that compares two bytes of IDs, and lists the latest of those that are alike."""
 
-    def __init__(self) -> None:
-        self.pinged: dict[bytes, Any] = {}
-
-    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+    def listed(self, target: bytes, nodes: list[Any]) -> list[Any]:
         """List a few of those whose IDs begin so."""
-        if called == "DHTPing" and request is not None:
-            self.pinged[request.sender.node_id] = request.sender
-        if called != "DHTFindNode" or request is None or not isinstance(answer, dict):
-            return answer
-        target = request.target_id
         alike = [one for ident, one in self.pinged.items() if ident[:2] == target[:2]]
         exact = [one for one in alike if one.node_id == target]
-        return {**answer, "nodes": (exact + alike[::-1])[:FEW] or answer["nodes"]}
+        return (exact + alike[::-1])[:FEW] or nodes
 
 
 def parts_in_a_byte(called: str, request: Any, answer: Any) -> Any:
@@ -204,19 +207,12 @@ def final_alone(called: str, request: Any, answer: Any) -> Any:
     return {**answer, "is_final": False} if several else answer
 
 
-class StaysThere:
+class StaysThere(Table):
     """A table that keeps the first address of a node."""
 
-    def __init__(self) -> None:
-        self.first: dict[bytes, Any] = {}
-
-    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+    def listed(self, target: bytes, nodes: list[Any]) -> list[Any]:
         """List each node where it was first."""
-        if called == "DHTPing" and request is not None:
-            self.first.setdefault(request.sender.node_id, request.sender)
-        if called != "DHTFindNode" or not isinstance(answer, dict) or "nodes" not in answer:
-            return answer
-        return {**answer, "nodes": [self.first.get(one.node_id, one) for one in answer["nodes"]]}
+        return [self.pinged.get(one.node_id, one) for one in nodes]
 
 
 GRPC: list[tuple[str, Grpc]] = [
