@@ -2,19 +2,23 @@
 
 A check is a function of a `Context`. `@requirement(...)` declares what it proves; ruling on
 anything else is a fault of the suite. What the check may do to a target, and what it needs from
-one, follows from the requirements that name it in the catalogue.
+one, follows from the requirements that name it in the catalogue. A check that has to wait is a
+generator of its pauses, in seconds: others may run meanwhile.
 
 This module imports no check: `suite` brings them together.
 """
 
-from collections.abc import Callable, Mapping
+import inspect
+import time
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from conformance.catalogue import Effect, Profile, Requirement, load
 from conformance.context import Context
 
-CheckFunction = Callable[[Context], None]
+Pauses = Generator[float, None, None]
+CheckFunction = Callable[[Context], Pauses | None]
 
 
 @dataclass(frozen=True)
@@ -22,9 +26,25 @@ class Check:
     """One check. `proves` holds the ids of all requirements that it may rule on."""
 
     name: str
-    run: CheckFunction
+    function: CheckFunction
     proves: frozenset[str]
     summary: str
+
+    @property
+    def pauses(self) -> bool:
+        """Whether others may run while the check waits."""
+        return inspect.isgeneratorfunction(self.function)
+
+    def begin(self, context: Context) -> Pauses:
+        """Return the steps of the check; each ends with the seconds until the next one."""
+        steps = self.function(context)
+        if steps is not None:
+            yield from steps
+
+    def run(self, context: Context) -> None:
+        """Run the check from its beginning to its end."""
+        for pause_s in self.begin(context):
+            time.sleep(pause_s)
 
     @property
     def own(self) -> tuple[Requirement, ...]:

@@ -30,6 +30,7 @@ from conformance.secrecy import Redactor
 from conformance.suite import checks
 from conformance.target import Target
 from conformance.verdict import OUTCOMES, Finding, Outcome, Ruling, Standing, standing
+from conformance.waiting import Underway, Waiting
 
 # The first edition in which an ordinary run judges what comes back to the suite.
 CALLED_BACK_SINCE = 4
@@ -142,12 +143,22 @@ class Runner:
             # In the same order as if the checks had run one after the other.
             order = {check.name: at for at, check in enumerate(chosen)}
             self._findings.sort(key=lambda finding: order[finding.check])
-        for check in alone if done else chosen:
-            self._progress(done, len(chosen), check.name)
-            self._run_check(check)
-            done += 1
-            if self._first_violation and self._violated():
-                break
+        waiting = Waiting(self._step)
+        try:
+            for check in alone if done else _waits_first(chosen, shuffled=self._shuffle):
+                self._progress(done, len(chosen), check.name)
+                if check.effect is Effect.READ or check.pauses:
+                    waiting.go_on()
+                else:
+                    waiting.finish()
+                waiting.start(self._begun(check))
+                done += 1
+                if self._first_violation and self._violated():
+                    break
+            else:
+                waiting.finish()
+        finally:
+            waiting.close()
         self._progress(len(chosen), len(chosen), "")
 
     def _violated(self) -> bool:
@@ -209,37 +220,59 @@ class Runner:
     # -- one check --------------------------------------------------------------------------
 
     def _run_check(self, check: Check) -> None:
+        """Run a check from its beginning to its end."""
+        waiting = Waiting(self._step)
+        waiting.start(self._begun(check))
+        waiting.finish()
+
+    def _begun(self, check: Check) -> Underway:
         http, grpc = self._own_clients()
         context = Context(
             check.name, check.proves, self.target, http, grpc, self._budget, self._residue,
             self._service, self._peer,
         )  # fmt: skip
+        return Underway(check, context, check.begin(context))
+
+    def _step(self, begun: Underway) -> bool:
+        """Go on with a check until it waits or ends; return whether it goes on later."""
+        check, context = begun.check, begun.context
+        self._enter(check, context)
+        try:
+            pause_s = next(begun.steps, None)
+        except Unanswered as reason:
+            if self._service.blame_unreachable(context, reason):
+                self._skipped[check.name] = UNREACHABLE
+            else:
+                for ident in sorted(self._open(check, context)):
+                    context.unclear(ident, reason.why, reason.exchange)
+        except Skipped as reason:
+            self._skipped[check.name] = str(reason)
+        except Exception:  # noqa: BLE001 - a fault in one check must not hide the findings of the others
+            self._faults[check.name] = self.redactor.text(traceback.format_exc())
+        else:
+            if pause_s is not None:
+                begun.due_s = time.monotonic() + pause_s
+                return True
+        self._findings += context.findings
+        return False
+
+    def _enter(self, check: Check, context: Context) -> None:
+        """Have the clients name this check, and judge what they see for it."""
+        http, grpc = self._own_clients()
         http.check = check.name
         if self._peer:
             self._peer.watch.check = check.name
 
         def limited(answer: Answer) -> None:
-            if API in answer.exchange.request["url"]:
+            # An answer to HEAD has no body.
+            request = answer.exchange.request
+            if API in request["url"] and request["method"] != "HEAD":
                 passive.judge_answer(context, answer)
 
         http.on_limited = limited
         if grpc:
             grpc.check = check.name
             grpc.on_reply = partial(calls.judge_reply, context)
-        try:
-            check.run(context)
-        except Unanswered as reason:
-            if self._service.blame_unreachable(context, reason):
-                self._skipped[check.name] = UNREACHABLE
-                self._findings += context.findings
-                return
-            for ident in sorted(self._open(check, context)):
-                context.unclear(ident, reason.why, reason.exchange)
-        except Skipped as reason:
-            self._skipped[check.name] = str(reason)
-        except Exception:  # noqa: BLE001 - a fault in one check must not hide the findings of the others
-            self._faults[check.name] = self.redactor.text(traceback.format_exc())
-        self._findings += context.findings
 
     def _open(self, check: Check, context: Context) -> set[str]:
         """Return the requirements of this check on which it has not ruled."""
@@ -290,6 +323,11 @@ class Runner:
         if requirement.shown_when:
             return f"no exchange showed it: shown only {requirement.shown_when}"
         return "no exchange showed it"
+
+
+def _waits_first(chosen: list[Check], *, shuffled: bool) -> list[Check]:
+    """Return the checks in the order of their effect, but for those during which others may run."""
+    return chosen if shuffled else sorted(chosen, key=lambda check: not check.pauses)
 
 
 # Needs whose option is hard to guess from their name.

@@ -1,5 +1,7 @@
 """A check that runs once more: in another state, for another account, with another part."""
 
+import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -7,7 +9,7 @@ from conformance.catalogue import Level, load
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Unanswered
-from conformance.registry import registered
+from conformance.registry import Pauses, registered
 from conformance.target import Target
 from conformance.verdict import Finding, Ruling
 
@@ -19,21 +21,37 @@ def run_again(
 
     The `target` is that of the run, or the same one as another check has to see it.
     """
-    check, seen = registered()[name], target or context.target
+    wrong = list[Finding]()
+    for pause_s in _again(context, name, where, target or context.target, wrong):
+        time.sleep(pause_s)
+    return wrong
+
+
+def run_all_again(context: Context, names: Iterable[str], where: str) -> None:
+    """Run checks that only read, as `run_again` does, each while the others wait."""
+    begun = [_again(context, name, where, context.target, []) for name in names]
+    while begun:
+        pauses = [(one, next(one, None)) for one in begun]
+        begun = [one for one, pause_s in pauses if pause_s is not None]
+        time.sleep(max((pause_s for _, pause_s in pauses if pause_s is not None), default=0.0))
+
+
+def _again(context: Context, name: str, where: str, target: Target, wrong: list[Finding]) -> Pauses:
+    """Run a check, and add to what is `wrong`."""
+    check = registered()[name]
     # What needs the suite's own node runs in whichever profile.
-    asked = check.profiles & seen.profiles or "callback" in check.needs
-    if not asked or not seen.allows(check.effect):
-        return []
-    beside = context.beside(name, check.proves, seen)
+    asked = check.profiles & target.profiles or "callback" in check.needs
+    if not asked or not target.allows(check.effect):
+        return
+    beside = context.beside(name, check.proves, target)
     with suppress(Skipped, Unanswered):
-        check.run(beside)
-    wrong = [
+        yield from check.begin(beside)
+    wrong += [
         replace(finding, message=f"{finding.message}, {where}")
         for finding in beside.findings
         if finding.ruling is Ruling.FAILS
     ]
     context.findings += wrong
-    return wrong
 
 
 def told_of(wrong: list[Finding]) -> str:

@@ -3,7 +3,6 @@
 Invariant: every change is undone; what could not be restored is reported.
 """
 
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -23,7 +22,7 @@ from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
-from conformance.registry import requirement
+from conformance.registry import Pauses, requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
 
@@ -245,7 +244,7 @@ def config_unauthorised(context: Context) -> None:
 
 
 @requirement("NA-PATCH-117")
-def config_kept(context: Context) -> None:
+def config_kept(context: Context) -> Pauses:
     """PATCH training.batch_size to another value, and read it again after a while."""
     found = lookup(read_config(context), BATCH)
     if not found or not is_int(found[0]):
@@ -256,7 +255,7 @@ def config_kept(context: Context) -> None:
         if not taken(answer) or lookup(read_config(context), BATCH) != [other]:
             raise Skipped(f"a change of {BATCH} is not in force at once")
         a_while_s = A_WHILE_S if context.edition < FIFTH else LONGER_S
-        time.sleep(a_while_s)
+        yield a_while_s
         after = lookup(read_config(context), BATCH)
         # Somebody else may change it meanwhile, but hardly to the value that it had.
         why = f"{BATCH} was {found[0]}, then {other}, and is {brief(after)} after {a_while_s:g} s"

@@ -138,12 +138,16 @@ def charged_alike(context: Context) -> None:
     for name, body, account in others:
         for turn in range(TRIES + 1):
             usual = _taken(context, plain, first)
-            other = _taken(context, body, account, within_s=SETTLED_S)
-            if usual is None or other is None:
+            if usual is None:
                 continue
-            if usual[1] <= EXACT or other[1] > EXACT:
-                if usual[1] > EXACT:
-                    context.holds("NA-WALLET-063", usual[0], other[0])
+            if usual[1] <= EXACT:
+                # Nothing is charged, or not at once.
+                break
+            other = _taken(context, body, account, within_s=SETTLED_S)
+            if other is None:
+                continue
+            if other[1] > EXACT:
+                context.holds("NA-WALLET-063", usual[0], other[0])
                 break
             if turn == TRIES:
                 why = f"a generation takes {usual[1]:g} at once, and {name} nothing"

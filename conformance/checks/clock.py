@@ -15,6 +15,8 @@ from conformance.times import parse_timestamp
 IDENT = "GEN-019"
 # Less than any zone's distance from UTC, and more than an answer takes.
 APART = timedelta(minutes=10)
+# By so much the clocks of two hosts may differ.
+NEAR = timedelta(minutes=5)
 
 
 def served_at(answer: Answer) -> datetime | None:
@@ -49,3 +51,9 @@ def judge_past(context: Context, what: str, values: list[Json], answer: Answer) 
         late = [value for value, found in moments if found - date > APART]
         why = f"{what} {brief(late)} is after the Date header {answer.header('Date')!r}"
         context.judge(IDENT, not late, why, answer)
+
+
+def near_midnight() -> bool:
+    """Whether it may be another day by the target's clock, in UTC."""
+    now = datetime.now(UTC)
+    return (now + NEAR).date() != (now - NEAR).date()

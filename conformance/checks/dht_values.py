@@ -4,7 +4,6 @@ A node may refuse any store; nothing is judged of a value that it refused. All k
 """
 
 import os
-import time
 from typing import Any
 
 from conformance import messages
@@ -15,7 +14,7 @@ from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
-from conformance.registry import requirement
+from conformance.registry import Pauses, requirement
 from conformance.strictjson import brief
 
 # Values that a store might cut, fold, strip or decode.
@@ -74,7 +73,7 @@ def _found(context: Context, key: bytes) -> tuple[Reply, str | None]:
 
 
 @requirement("DH-021", "DH-022", "DH-023", "GR-CODE-011", "DH-019")
-def dht_values(context: Context) -> None:
+def dht_values(context: Context) -> Pauses:
     """Store long, foreign and many values, under keys that resemble one another; look each up."""
     later = context.edition >= STORED_SINCE
     for value in (*VALUES, LINES) if later else VALUES:
@@ -104,7 +103,7 @@ def dht_values(context: Context) -> None:
         looks = [_found(context, key) for _ in range(TIMES)]
         if context.edition >= ODD_SINCE:
             # A value is there for others, who look for it later.
-            time.sleep(KEPT_S)
+            yield KEPT_S
             looks.append(_found(context, key))
         why = f"looked up {len(looks)} times: {brief([found for _, found in looks])}"
         held = all(found == value for _, found in looks)

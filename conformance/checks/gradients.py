@@ -27,6 +27,7 @@ from conformance.registry import requirement
 from conformance.strictjson import brief
 
 ROUND, HASH, NUMBER = "GR-GOSSIP-005", "GR-GOSSIP-006", "GR-GOSSIP-007"
+REFUSED = "GR-GOSSIP-008"
 BYTES, ROUND_AT = "GR-NUM-002", "GR-GOSSIP-GRADIENT-REQUEST-02"
 LAYERS = "GR-GOSSIP-GRADIENT-REQUEST-07"
 # The numbers of model_hash, round_id and layer_gradients.
@@ -249,7 +250,7 @@ def _accepted(context: Context, place: str | int) -> Reply | None:
     return None
 
 
-@requirement(ROUND, HASH)
+@requirement(ROUND, HASH, REFUSED)
 def gossip_made(context: Context) -> None:
     """Gossip gradients of zeros until one is accepted, then one of another model."""
     fields = gradient_of(context)
@@ -267,6 +268,13 @@ def gossip_made(context: Context) -> None:
             near = not stands or answer.current_round == refused.current_round
         why = f"current_round is {refused.current_round} of a refusal, then {answer.current_round}"
         context.judge(ROUND, near, why, refused_reply, reply)
+    if context.edition >= FIFTH and answer.current_round:
+        # Of the same model, so that nothing but its round is wrong.
+        later_reply, late = send(context, fresh(fields, round_id=FAR_ROUND))
+        if late is not None and not late.accepted:
+            why = f"current_round is {answer.current_round} where a gradient is accepted, and"
+            why = f"{why} {late.current_round} where one of another round is refused"
+            context.judge(REFUSED, bool(late.current_round), why, reply, later_reply)
     turned = fields["model_hash"][::-1]
     if turned == fields["model_hash"]:
         turned = "0" * len(turned)

@@ -19,7 +19,7 @@ from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
-from conformance.registry import requirement
+from conformance.registry import Pauses, requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
 
@@ -62,24 +62,38 @@ def draw_edwards(drawn: random.Random) -> str:
             return y.to_bytes(32, "little").hex()
 
 
-@requirement("NT-RULE-059", "NT-RULE-060")
-def native_accounts_mixed(context: Context) -> None:
+@requirement("NT-RULE-059", "NT-RULE-060", "NT-RULE-094")
+def native_accounts_mixed(context: Context) -> Pauses:
     """GET accounts of keys that nobody has before and after those of keys that resources name."""
     drawn = random.Random(context.target.seed)  # noqa: S311 - no secret
     _judge_twins(context, [draw_point(drawn) for _ in range(TRIES)])
     unused = [f"0{drawn.choice('23')}{draw_point(drawn)}" for _ in range(TRIES)]
+    if context.edition >= FIFTH:
+        # Of both kinds.
+        unused = [f"0{'23'[at % 2]}{key[2:]}" for at, key in enumerate(unused)]
     if _are_bare(context):
         unused = [draw_edwards(drawn) for _ in range(TRIES)]
     alone = [account_of(context, key) for key in unused]
+    if context.edition >= FIFTH:
+        _judge_empty(context, alone)
     known = list(_with_money(context, _named_keys(context)))
     if not known and context.edition >= FIFTH:
-        time.sleep(FORGOTTEN_S)
+        yield FORGOTTEN_S
         known = list(_with_money(context, _named_keys(context)))
     if not known:
         raise Skipped("no resource names a key whose account has money")
     if context.edition >= FIFTH:
-        time.sleep(FORGOTTEN_S)
+        yield FORGOTTEN_S
     _judge_in_turn(context, known, dict(zip(unused, alone, strict=True)))
+
+
+def _judge_empty(context: Context, unused: list[Account]) -> None:
+    """Rule on accounts that nobody has: nothing makes one of them unlike the others."""
+    shown = [one for one in unused if one.money or one.nonces]
+    if len(shown) > 1:
+        why = f"keys that nobody has show {brief([one.money for one in shown], 160)}"
+        same = all(_is(one, shown[0]) for one in shown)
+        context.judge("NT-RULE-094", same, why, *(one.answer for one in shown))
 
 
 def _are_bare(context: Context) -> bool:
@@ -109,7 +123,7 @@ def _named_keys(context: Context) -> Iterable[str]:
     found = dict.fromkeys([context.target.public_key] if context.target.public_key else [])
     paths = ("/api/validators", "/api/inference", "/api/network")
     read = [_document(native_get(context, path)) for path in paths]
-    for answer, document in (*read, *_blocks(context, BLOCKS)):
+    for answer, document in (*read, *drawn_blocks(context, BLOCKS)):
         found |= dict.fromkeys(_KEY.findall(_text(answer)))
         if _are_bare(context):
             found |= dict.fromkeys(
@@ -123,7 +137,7 @@ def _text(answer: Answer) -> str:
     return answer.body.decode("utf-8", "replace") if answer.ok else ""
 
 
-def _blocks(context: Context, most: int) -> Iterator[tuple[Answer, Json]]:
+def drawn_blocks(context: Context, most: int) -> Iterator[tuple[Answer, Json]]:
     """Yield blocks, drawn from all up to the height of the network."""
     _, network = _document(native_get(context, "/api/network"))
     paths = context.target.field_map.get("/api/network height", ())
@@ -234,7 +248,7 @@ def record_of(context: Context, ident: str) -> Record:
 def drawn_records(context: Context) -> list[Record]:
     """Read the requests that drawn blocks name. Raises `Skipped` if there are none."""
     idents: dict[str, None] = {}
-    for _, block in _blocks(context, SEARCHED):
+    for _, block in drawn_blocks(context, SEARCHED):
         named = (ident for ident in under(block, "request_id") if isinstance(ident, str))
         idents |= dict.fromkeys(named)
         if len(idents) >= REQUESTS:

@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import partial
 
 from conformance.catalogue import Effect
-from conformance.checks.again import run_again
+from conformance.checks.again import run_all_again
 from conformance.checks.changes import ENABLED
 from conformance.checks.config import changeable, nested, patch, read_config, restore
 from conformance.checks.money import read_money
@@ -128,5 +128,4 @@ def _judge_served(context: Context, served: dict[str, Ask], state: str) -> None:
 
 def _judge_again(context: Context, state: str) -> None:
     """Run the checks that only read once more; keep what they find wrong."""
-    for name in AGAIN:
-        run_again(context, name, state)
+    run_all_again(context, AGAIN, state)

@@ -97,12 +97,12 @@ def _unstaked(context: Context, account: Credential, held: float) -> tuple[Answe
     raise Skipped("no small amount is unstaked; the document does not say which are")
 
 
-@requirement("NA-WALLET-055", "NA-WALLET-059")
+@requirement("NA-WALLET-055", "NA-WALLET-059", "NA-WALLET-069")
 def unstakes_pending(context: Context) -> None:
     """POST /wallet/unstake several times, and look whether each is pending beside the others."""
     account = context.target.second
     staked(context, account, least=STAKES_LEFT * AMOUNT)
-    rises, alone, shown = list[float](), list[bool](), list[Answer]()
+    rises, alone, gone, shown = list[float](), list[bool](), list[float](), list[Answer]()
     for many in range(1, UNSTAKES + 1):
         amount, before = many * AMOUNT, still(context, account)
         answer = post(context, "/wallet/unstake", {"amount": amount}, account)
@@ -113,7 +113,12 @@ def unstakes_pending(context: Context) -> None:
         more = after.pending + after.available - before[0].pending - before[0].available
         rises.append(round(more / amount, 3))
         alone.append(abs(after.pending - amount) <= EXACT)
+        gone.append(before[0].staked - after.staked - amount)
         shown += [before[0].answer, answer, after.answer]
+    if context.edition >= FIFTH and max(map(abs, gone)) <= EXACT:
+        why = f"of {UNSTAKES} unstakes nothing is pending or available, and nothing staked any more"
+        nowhere = max(rises) <= 0 and not any(alone)
+        context.judge("NA-WALLET-069", not nowhere, why, *shown)
     if rises[0] < WHOLE and not all(alone):
         raise Skipped("what is unstaked is not shown as pending")
     why = f"of {UNSTAKES} unstakes one after another these shares are pending besides: {rises}"

@@ -7,7 +7,7 @@ says what it is.
 import hashlib
 import re
 
-from conformance.checks.mixed_keys import Record, drawn_records, record_of
+from conformance.checks.mixed_keys import SEARCHED, Record, drawn_blocks, drawn_records, record_of
 from conformance.checks.native import members_of, named_digests, native_get
 from conformance.checks.native_documents import judge_atoms, under
 from conformance.checks.signed_requests import state_of
@@ -20,13 +20,14 @@ from conformance.strictjson import Json, brief, is_int
 
 STAYS, WHOLE, ABOVE, RESULTS = "NT-RULE-063", "NT-RULE-064", "NT-RULE-065", "NT-RULE-066"
 NEAR, PAIR, AMOUNTS = "NT-RULE-067", "NT-RULE-068", "NT-RULE-029"
-CONTENT = "NT-RULE-019"
+CONTENT, SAME = "NT-RULE-019", "NT-RULE-093"
 PENDING, EXPIRED, COMPLETED = "pending", "expired", "completed"
 # A chain does not grow by so many blocks within a request.
 AHEAD = (40, 400)
-PAGE = 10
+PAGE, ENOUGH = 10, 3
 _RESPONSE = re.compile(r"(response|result|output)s?\Z", re.ASCII | re.IGNORECASE)
 _RESULTS = re.compile(r"(\w*_)?results?\Z", re.ASCII | re.IGNORECASE)
+_NAMED = re.compile(r"(\w*_)?(id|hash|transaction|tx)\Z", re.ASCII | re.IGNORECASE)
 _TIP = re.compile(r"((latest|current|observed)_)?(block|tip|head|pair)\Z", re.ASCII | re.IGNORECASE)
 _HASH = re.compile(r"(block_?)?hash\Z", re.ASCII | re.IGNORECASE)
 
@@ -148,16 +149,13 @@ def _own_hashes(block: Answer) -> list[Json]:
     return [value for key, value in (document or {}).items() if _HASH.match(key)]
 
 
-@requirement(RESULTS)
+@requirement(RESULTS, SAME)
 def native_results(context: Context) -> None:
-    """GET a page of blocks, and each of them: results that one has are not null in the list."""
+    """GET a page of blocks, and each of them, and compare the results that both have."""
+    if context.edition >= FIFTH:
+        _judge_named(context)
     listing = native_get(context, "/api/blocks", {"limit": PAGE})
-    rows = [
-        row for _, rows in members_of(listing.json_object() if listing.ok else None)
-        for row in (rows if isinstance(rows, list) else ())
-        if isinstance(row, dict) and is_int(row.get("height"))
-    ]  # fmt: skip
-    seen = False
+    rows, seen = _rows(listing), False
     for row in rows[:PAGE]:
         block = native_get(context, f"/api/block/{int(row['height'])}")
         whole = dict(members_of(block.json_object() if block.ok else None))
@@ -169,3 +167,52 @@ def native_results(context: Context) -> None:
             context.judge(RESULTS, not null, why, listing, block)
     if not seen:
         raise Skipped("no block has something that is called its results")
+
+
+def _rows(listing: Answer) -> list[dict[str, Json]]:
+    """Return the blocks of a page."""
+    return [
+        row for _, rows in members_of(listing.json_object() if listing.ok else None)
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, dict) and is_int(row.get("height"))
+    ]  # fmt: skip
+
+
+def _judge_named(context: Context) -> None:
+    """Rule on what drawn blocks, and the list of blocks, say of the same results."""
+    judged = 0
+    for block, document in drawn_blocks(context, SEARCHED):
+        whole, heights = dict(members_of(document)), list(under(document, "height"))
+        named = [
+            name for name, value in whole.items() if _RESULTS.match(name) and _pairs(value, value)
+        ]
+        if not named or not heights or not str(heights[0]).isdecimal():
+            continue
+        height = int(str(heights[0]))
+        # Whether a page ends before that height, or with it, is not said.
+        listing = native_get(context, "/api/blocks", {"before": height + 2, "limit": 3})
+        for row in _rows(listing):
+            pairs = [
+                pair for name in named if row["height"] == height
+                for pair in _pairs(row.get(name), whole[name])
+            ]  # fmt: skip
+            wrong = [pair for pair in pairs if pair[0] != pair[1]]
+            why = f"results of the block {height} are in the list, and there, {brief(wrong[:1])}"
+            if pairs:
+                judged += 1
+                context.judge(SAME, not wrong, why, listing, block)
+        if judged >= ENOUGH:
+            break
+
+
+def _pairs(listed: Json, there: Json) -> list[tuple[str, str]]:
+    """Return what as many results name alike in both places: ids, hashes and transactions."""
+    if not isinstance(listed, list) or not isinstance(there, list) or len(listed) != len(there):
+        return []
+    return [
+        (value, other[key])
+        for one, other in zip(listed, there, strict=True)
+        if isinstance(one, dict) and isinstance(other, dict)
+        for key, value in one.items()
+        if _NAMED.match(key) and isinstance(value, str) and isinstance(other.get(key), str)
+    ]

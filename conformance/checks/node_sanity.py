@@ -24,7 +24,7 @@ from conformance.context import Context
 from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
-from conformance.registry import requirement
+from conformance.registry import Pauses, requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 from conformance.target import GRPC_PORT_OFFSET
@@ -59,11 +59,11 @@ def _must_read(context: Context, resource: Resource) -> tuple[Answer, dict[str, 
 @requirement(
     "NA-SANE-001", "NA-SANE-002", "NA-SANE-016", "NA-SANE-023", "NA-SANE-028", "NA-SANE-044"
 )  # fmt: skip
-def status_sane(context: Context) -> None:
+def status_sane(context: Context) -> Pauses:
     """GET the node status twice, a second apart, and remember when it was."""
     began = time.monotonic()
     first_answer, first = _must_read(context, STATUS)
-    time.sleep(UPTIME_S)
+    yield UPTIME_S
     second_answer, second = _must_read(context, STATUS)
     before, after = first.get("uptime_seconds"), second.get("uptime_seconds")
     if is_int(before) and is_int(after):
@@ -71,7 +71,7 @@ def status_sane(context: Context) -> None:
         more_s = after - before - (time.monotonic() - began)
         if context.edition >= LONGER_SINCE and more_s > 0.5:
             # The first answer came from a cache, or the node counts too fast.
-            time.sleep(LONGER_S)
+            yield LONGER_S
             second_answer, second = _must_read(context, STATUS)
             found = second.get("uptime_seconds")
             after = found if is_int(found) else after
@@ -91,7 +91,7 @@ def status_sane(context: Context) -> None:
             second_answer,
         )
         context.judge("NA-SANE-044", after < DECADES_S, f"uptime_seconds is {after}", second_answer)
-        _judge_running(context, began, before, second_answer, after)
+        yield from _judge_running(context, began, before, second_answer, after)
     ids = (first.get("node_id"), second.get("node_id"))
     if all(isinstance(ident, str) for ident in ids):
         context.judge(
@@ -101,10 +101,10 @@ def status_sane(context: Context) -> None:
 
 def _judge_running(
     context: Context, began: float, before: float, answer: Answer, after: float
-) -> None:
+) -> Pauses:
     """Rule on whether the uptime counts seconds; a node may answer from a cache for a while."""
     while after == before and time.monotonic() < began + STANDS_STILL_S:
-        time.sleep(UPTIME_S)
+        yield UPTIME_S
         answer, document = _must_read(context, STATUS)
         found = document.get("uptime_seconds")
         after = found if is_int(found) else after
@@ -113,7 +113,7 @@ def _judge_running(
 
 
 @requirement("NA-SANE-012", "NA-SANE-013", "GEN-019")
-def metrics_sane(context: Context) -> None:
+def metrics_sane(context: Context) -> Pauses:
     """GET the metrics twice, and some more times within a second."""
     first_answer, first = _must_read(context, METRICS)
     second_answer, second = _must_read(context, METRICS)
@@ -143,10 +143,10 @@ def metrics_sane(context: Context) -> None:
             # A time that moves is that of the answer; one that stands still is that of a cache.
             judge_now(context, "timestamp", stamps[1], second_answer)
         if context.edition >= FOURTH:
-            _stamps_rise(context)
+            yield from _stamps_rise(context)
 
 
-def _stamps_rise(context: Context) -> None:
+def _stamps_rise(context: Context) -> Pauses:
     """Read the time of the metrics at all parts of a second, as it may be written in each."""
     latest: datetime | None = None
     for _ in range(STAMPS):
@@ -159,7 +159,7 @@ def _stamps_rise(context: Context) -> None:
             why = f"timestamp {brief(stamp)} after {latest.isoformat()}"
             context.judge("NA-SANE-013", moment >= latest, why, answer)
         latest = moment
-        time.sleep(STAMPS_APART_S)
+        yield STAMPS_APART_S
 
 
 @requirement("NA-SANE-003", "NA-SANE-017")
@@ -184,7 +184,7 @@ def config_sane(context: Context) -> None:
 
 
 @requirement("NA-SANE-050")
-def peers_sane(context: Context) -> None:
+def peers_sane(context: Context) -> Pauses:
     """Compare the list of peers with what the status counts, sampled A, B, A."""
     for _ in range(PEERS_TRIES):
         _, before = _must_read(context, STATUS)
@@ -196,7 +196,7 @@ def peers_sane(context: Context) -> None:
         if count == total or count != before.get("peer_count"):
             break
         # A node may count them from time to time.
-        time.sleep(UPTIME_S)
+        yield UPTIME_S
     if count == before.get("peer_count"):
         why = f"the total of the peers is {total}, and peer_count in the status is {count}"
         context.judge("NA-SANE-050", count == total, why, answer, after_answer)

@@ -53,6 +53,7 @@ NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "N
 LOCKED, IN_TIME = "NT-RULE-071", "NT-RULE-073"
 AT_MOST, RELEASED, QUEUED = "NT-RULE-078", "NT-RULE-080", "NT-RULE-082"
 PROMPT, RELAY, TOLD = "NT-RULE-086", "NT-RULE-023", "NT-RULE-090"
+HASH = "NT-RULE-092"
 QUEUE = "/api/inference queue"
 # What was refused may still be taken a little later, and what was accepted be completed.
 REFUSED_S, ACCEPTED_S = 1.0, 3.0
@@ -137,7 +138,7 @@ def _try(context: Context, made: Signed, what: str, bad: tuple[str, ...]) -> Wro
 
 @requirement(
     POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
-    IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT, RELAY,
+    IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT, RELAY, HASH,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
@@ -153,6 +154,8 @@ def signed_request(context: Context) -> None:
             context.fails(RELAY, "broadcast_tx_sync: there is no such method", answer)
         raise Skipped(f"the signed request was refused: {brief(answer.body)}")
     context.budget.charge(made.cost / ATOMS)
+    if context.edition >= FIFTH:
+        _judge_hash(context, made, answer)
     if context.edition >= FOURTH:
         health = native_get(context, "/healthz")
         why = f"a request waits for its block, and /healthz has status {health.status}"
@@ -195,6 +198,15 @@ def signed_request(context: Context) -> None:
             judge_payer(context, made)
     # It expires while other checks run.
     begin_unanswered(context)
+
+
+def _judge_hash(context: Context, made: Signed, answer: Answer) -> None:
+    """Rule on the hash that the answer to a broadcast names: that of the transaction."""
+    named = [one for one in under(answer.json_object(), "hash") if isinstance(one, str)]
+    if made.hash and named:
+        held = made.hash.lower() in (one.lower().removeprefix("0x") for one in named)
+        why = f"the answer names the hash {brief(named)}, the signer {brief(made.hash)}"
+        context.judge(HASH, held, why, answer)
 
 
 def judge_locked(context: Context, made: Signed, before: Account, meanwhile: Meanwhile) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from conformance.catalogue import fields_of
 from conformance.checks.auth import INVENTED, judge_refusal
-from conformance.checks.clock import judge_now
+from conformance.checks.clock import judge_now, near_midnight
 from conformance.checks.history import newest
 from conformance.checks.node_reads import BALANCE, day, judge_sends, judge_term
 from conformance.checks.reading import (
@@ -43,8 +43,6 @@ DAYS = 30
 MEMO = "Conformance"
 # So far above the balance that no reward received meanwhile covers it.
 EXCESS = 1_000_000
-# Of a day.
-LAST_HOUR = 23
 # A transfer may appear in the list a little after its answer.
 LISTED_WITHIN_S = 10.0
 
@@ -211,7 +209,7 @@ def _judge_cooldown(
         why = f"{days} days from today is {expected}, not {ends}"
         # The target's clock may be on the other side of midnight.
         context.judge("ST-005", abs((ends - expected).days) <= 1, why, answer)
-        if context.edition >= FOURTH and 0 < datetime.now(UTC).hour < LAST_HOUR:
+        if context.edition >= FOURTH and not near_midnight():
             context.judge("NA-WALLET-062", ends == expected, f"{why}, in UTC", answer)
 
 

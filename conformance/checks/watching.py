@@ -16,7 +16,7 @@ from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
-from conformance.registry import requirement
+from conformance.registry import Pauses, requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
 from conformance.times import parse_timestamp
@@ -130,14 +130,14 @@ def _read_by_other(context: Context, path: str) -> list[Json]:
 
 
 @requirement("NA-QUERY-013")
-def history_watched(context: Context) -> None:
+def history_watched(context: Context) -> Pauses:
     """GET a page of the history several times; its entries keep their order."""
     query: dict[str, object] = {"limit": PAGE, "offset": 0}
     answers = []
     for at in range(TIMES):
         if at == TIMES // 2 and context.edition >= FIFTH:
             # An order may be drawn anew with the time.
-            time.sleep(DRAWN_S)
+            yield DRAWN_S
         account = context.target.valid
         answers.append(context.api("GET", TRANSACTIONS.path, credential=account, query=query))
     documents = [answer.json_object() if answer.ok else None for answer in answers]
@@ -156,12 +156,12 @@ def history_watched(context: Context) -> None:
 
 
 @requirement("NA-QUERY-015")
-def proofs_watched(context: Context) -> None:
+def proofs_watched(context: Context) -> Pauses:
     """GET the proofs several times; where they are the same ones, they keep their order."""
     answers = list[Answer]()
     for _ in range(TIMES):
         answers.append(context.api("GET", PROOFS.path, credential=context.target.valid))
-        time.sleep(BETWEEN_S)
+        yield BETWEEN_S
     documents = [answer.json_object() if answer.ok else None for answer in answers]
     lists = [document.get("proofs") if document else None for document in documents]
     pages = [[brief(row, 1000) for row in one] for one in lists if isinstance(one, list)]

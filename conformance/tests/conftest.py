@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from conformance import session
 from conformance.catalogue import SERVED, Effect, Level, load
-from conformance.checks import node_sanity, wallet
+from conformance.checks import clock, node_sanity, wallet
 from conformance.editions import DRAFT
 from conformance.ended import Run
 from conformance.judging.hooks import Grpc, Http
@@ -27,8 +28,12 @@ Noticed = Callable[..., None]
 
 @pytest.fixture(scope="session", autouse=True)
 def seen_at_once() -> Iterator[None]:
-    """Wait a moment for a transaction or another second: the toy shows both at once or never."""
+    """Wait a moment for a transaction or another second: the toy shows both at once or never.
+
+    Its clock is that of the suite, too.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "NEAR", timedelta(0))
         patch.setattr(wallet, "LISTED_WITHIN_S", 0.5)
         patch.setattr(node_sanity, "STANDS_STILL_S", 1.5)
         yield

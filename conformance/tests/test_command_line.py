@@ -53,7 +53,7 @@ def test_an_interrupt_ends_with_2_and_a_report(
     def interrupted(context: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(checks()["shape-layers"].__dict__, "run", interrupted)
+    monkeypatch.setitem(checks()["shape-layers"].__dict__, "function", interrupted)
     assert run(toy, "--token", TOKEN, "--out", str(tmp_path / "out")) == 2
     built = json.loads((tmp_path / "out" / "report.json").read_text())
     assert built["conclusion"] == {"exit": 2, "reason": "interrupted", "lacks": []}
@@ -66,7 +66,7 @@ def test_a_check_that_breaks_down_ends_with_3(
     def broken(context: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(checks()["shape-health"].__dict__, "run", broken)
+    monkeypatch.setitem(checks()["shape-health"].__dict__, "function", broken)
     assert run(toy) == 3
     assert "The check shape-health broke down" in capsys.readouterr().out
 

@@ -3,13 +3,15 @@
 A second list of faults for the ninth stranger's node has shown them.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, events, on, put
+from conformance.judging.mutants.followed_edges import Impatient
 from conformance.judging.mutants.followed_refused import SEND, STAKE
 from conformance.judging.mutants.followed_sizes import Dearer
 from conformance.judging.mutants.mixed_native import API, become
-from conformance.judging.toy.answers import Asked, Response, error
+from conformance.judging.toy.answers import Asked, Response, Sent, error
 
 MEMO_BYTES, WRAPS_AT, LARGE, FEE = 100, 2, 30, 1.0
 ALIKE_BYTES, LISTED, FEW = 4, 20, 7
@@ -144,7 +146,69 @@ def of_the_page(asked: Asked, response: Response) -> None:
         response.json["stats"]["total_submitted"] += len(response.json["proofs"])
 
 
+class Offended(Impatient):
+    """A node that has had enough of generations for good, after a burst of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: Response | None = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Refuse whatever comes after the first refusal."""
+        super().__call__(asked, response)
+        if asked.path != INFERENCE:
+            return
+        if self.refused:
+            become(response, self.refused)
+        elif response.status == 429:
+            response.json["error"]["details"]["retry_after"] = 1
+            self.refused = replace(response)
+
+
+class Lossy:
+    """A node that reads bodies that are no UTF-8, with other letters in their place."""
+
+    def rewrite(self, sent: Sent) -> Sent:
+        """Replace what is no UTF-8."""
+        return replace(sent, body=sent.body.decode("utf-8", "replace").encode())
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Leave the answers as they are."""
+
+
+def heads_for_any(asked: Asked, response: Response) -> None:
+    """Serve HEAD without a token."""
+    if asked.method == "HEAD" and response.status == 401:
+        become(response, Response(json={}))
+
+
+def nowhere(response: Response) -> None:
+    """Lose sight of what is unstaked."""
+    balances = response.json["balances"]
+    balances["total"] = round(balances["total"] - balances["pending"], 6)
+    balances["pending"] = 0
+
+
+def of_the_block(response: Response) -> None:
+    """Name blocks where requests are meant."""
+    for block in response.json["blocks"]:
+        for result in block["results"]:
+            result["request_id"] = block["hash"]
+
+
+def by_the_first_byte(asked: Asked, response: Response) -> None:
+    """Find accounts by the first byte of their keys."""
+    if asked.path == "/api/account" and "public_key=02" in asked.query and response.json:
+        response.json.update(balance="5", total="5")
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-WALLET-069", on(f"{API}/wallet/balance", nowhere)),
+    ("NT-RULE-093", on("/api/blocks", of_the_block)),
+    ("NT-RULE-094", by_the_first_byte),
+    ("NA-ERR-034", Offended()),
+    ("NA-INF-052", Lossy()),
+    ("NA-AUTH-038", heads_for_any),
     ("NA-INF-051", below_zero),
     ("NA-WALLET-067", stake_backwards),
     ("NA-PROOFS-023", of_the_page),
@@ -215,7 +279,14 @@ class StaysThere(Table):
         return [self.pinged.get(one.node_id, one) for one in nodes]
 
 
+def of_no_round(called: str, request: Any, answer: Any) -> Any:
+    """Refuse gradients without a round."""
+    refused = called == "GossipGradient" and isinstance(answer, dict) and not answer["accepted"]
+    return {**answer, "current_round": 0} if refused else answer
+
+
 GRPC: list[tuple[str, Grpc]] = [
+    ("GR-GOSSIP-008", of_no_round),
     ("PL-FWD-022", parts_in_a_byte),
     ("PL-FWD-023", final_alone),
     ("DH-034", StaysThere()),

@@ -111,11 +111,13 @@ listed += more2.MORE2_SPARE
 kinds = {each["id"]: each["kind"] for each in listed}
 print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in peculiar.PECULIAR]}))
 """
-# Its list has the sentence of each fault beside its kind.
+# Its list has the sentence of each fault beside its kind; what its author kept back is in a file.
 _OF_ELEVENTH = """
-import json, subprocess
+import json, pathlib, subprocess
 listed = json.loads(subprocess.run(["./node", "--list"], capture_output=True, check=True).stdout)
 kinds = {each["id"]: each["kind"] for each in listed["faults"]}
+spare = pathlib.Path("catalogue/spare.tsv").read_text().splitlines()
+kinds |= dict(line.split("\\t")[:2] for line in spare)
 print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in listed["peculiarities"]]}))
 """
 STRANGERS = {

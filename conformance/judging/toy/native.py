@@ -25,6 +25,11 @@ def job_of(height: int, at: int) -> str:
     return f"{height:032x}{at:032x}"
 
 
+def results_of(height: int) -> list[dict[str, Any]]:
+    """Return what became of the first request of a block."""
+    return [{"request_id": job_of(height, 0), "code": 0}]
+
+
 def loss_of(update: int) -> str:
     """Return the loss of an accepted update, with all its decimals."""
     return f"{2 + 1 / (update + 2):.9f}"
@@ -75,7 +80,7 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
                          "tip": {"height": TIP, "hash": f"hash{TIP}"}, "initial_supply": "1000",
                          "round": TIP},
         "/api/blocks": {"blocks": [
-            {"height": n, "hash": f"hash{n}", "results": []} for n in numbers]},
+            {"height": n, "hash": f"hash{n}", "results": results_of(n)} for n in numbers]},
         "/api/training": {"records": [{"round": n, "loss": loss_of(n)} for n in numbers]},
         "/api/model": {"training_root": f"root{TIP}", "serving_root": f"root{TIP}",
                        "loss": loss_of(TIP)},
@@ -99,7 +104,12 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
             return Response(404, {"error": "no such block"})
         idents = [job_of(named, at) for at in range(JOBS)]
         jobs = [{"request_id": ident, "prompt": prompt_of(ident)} for ident in idents]
-        whole = {"height": height, "hash": f"hash{height}", "jobs": jobs, "results": []}
+        whole = {
+            "height": height,
+            "hash": f"hash{height}",
+            "jobs": jobs,
+            "results": results_of(named),
+        }
         return Response(json={**whole, "previous_hash": f"hash{named - 1}"})
     if asked.path in ("/work/poll", "/work/result"):
         return Response(400, {"error": "not signed"})

@@ -126,7 +126,8 @@ class ToyNode:
             return asked, error(401, "UNAUTHORIZED", "the token is not valid")
         if broken:
             return asked, error(400, "INVALID_REQUEST", "the body is not JSON")
-        return asked, self.answer(asked, parse_qs(parts.query), given)
+        method = "GET" if sent.method == "HEAD" else sent.method
+        return asked, self.answer(replace(asked, method=method), parse_qs(parts.query), given)
 
     def valid_headers(self) -> dict[str, str]:
         """Return the headers of a request of the first account."""

@@ -67,12 +67,13 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             with suppress(BrokenPipeError, ConnectionResetError):
                 # A client that does not wait for a slow answer has closed the connection.
-                self.wfile.write(body)
+                if self.command != "HEAD":
+                    self.wfile.write(body)
                 time.sleep(response.held_s)
             if response.cut:
                 self.close_connection = True
 
-        do_GET = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 - http.server names them so
+        do_GET = do_HEAD = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 - http.server names them so
 
     return Handler
 

@@ -199,7 +199,8 @@ class SigningToy(ToyNode):
         self.nonces[body["payer"]] += 0 if self.fault == "same nonce" else 1
         self.balances[payer] -= 0 if self.fault in ("free", "unlocked") else PRICE
         self.balances[payer] -= PRICE if self.fault == "greedy" else 0
-        return Response(json={"result": {"code": 0, "hash": digest}})
+        named = ident if self.fault == "named otherwise" else digest
+        return Response(json={"result": {"code": 0, "hash": named}})
 
 
 # Each fault, and the requirement that it violates.
@@ -212,7 +213,7 @@ FAULTS = {
     "lasting": "ST-004", "counting": "NT-RULE-082", "polling": "NT-RULE-053",
     "remembering": "NT-RULE-046", "hidden": "ST-001", "dropped": "NT-RULE-083",
     "first pays": "NT-RULE-085", "cut": "NT-RULE-086",
-    "overdue": "NT-RULE-089", "whitewashed": "NT-RULE-090",
+    "named otherwise": "NT-RULE-092", "overdue": "NT-RULE-089", "whitewashed": "NT-RULE-090",
 }  # fmt: skip
 
 
