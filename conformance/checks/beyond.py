@@ -12,17 +12,27 @@ from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.strictjson import Json, brief, is_int
+from conformance.strictjson import Json, brief, is_int, is_number
 
 THREADS = "resources.cpu_threads"
 SHORTENED, CHANGED = "NA-INF-049", "NA-PATCH-123"
 # Both are the same number where a byte holds them, and one that ends a generation at once.
 BYTE, TRIES = 256, 3
+# By so much of itself a rate may be rounded.
+ROUNDED = 0.001
 UNENDED, NEVER = "NA-INF-050", "\U0001f5ff\U0001f5ff"
 # Among whose answers there are some of several lines.
 PROMPTS = ("List three fruits, one in each line:\n1.", "Write a poem of two lines.")
-# What is one and 44 in a byte, and in two bytes one.
-LARGE = {BATCH: (257, 300), "training.diloco_steps": (300, 65537), THREADS: (24,)}
+# What is one and 44 in a byte, and in two bytes one; and round numbers.
+LARGE = {
+    BATCH: (257, 300, 64), THREADS: (24, 2),
+    "training.diloco_steps": (300, 65537, 1000, 100_000),
+}  # fmt: skip
+# Above what most machines have, and rates of few digits and of many.
+FRACTIONS = {
+    "resources.max_memory_gb": (130.5, 300.25),
+    "training.learning_rate": (0.1, 0.0125, 0.000123, 2.5e-06),
+}
 
 
 @requirement(SHORTENED)
@@ -74,18 +84,25 @@ def _text(answer: Answer) -> str:
 
 @requirement(CHANGED)
 def config_beyond(context: Context) -> None:
-    """PATCH numbers that are larger than a byte, and read them again."""
+    """PATCH numbers that are larger than a byte, or have more digits, and read them again."""
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
     original = read_config(context)
     try:
         for path, values in LARGE.items():
             for value in values if is_int(flat(original).get(path)) else ():
-                made = patch(context, nested({path: value}))
-                at_once = (made.json_object() or {}).get("restart_required") is False
-                if taken(made) and at_once:
-                    found = flat(read_config(context)).get(path)
-                    why = f"{path} was set to {value}, and is {brief(found)}"
-                    context.judge(CHANGED, found == value, why, made)
+                _judge_set(context, path, value, 0.0)
+        for path, fractions in FRACTIONS.items():
+            for part in fractions if is_number(flat(original).get(path)) else ():
+                _judge_set(context, path, part, part * ROUNDED)
     finally:
         restore(context, original)
+
+
+def _judge_set(context: Context, path: str, value: float, slack: float) -> None:
+    """Rule on a value that is set, where the change is made at once."""
+    made = patch(context, nested({path: value}))
+    if taken(made) and (made.json_object() or {}).get("restart_required") is False:
+        found = flat(read_config(context)).get(path)
+        held = is_number(found) and abs(found - value) <= slack
+        context.judge(CHANGED, held, f"{path} was set to {value}, and is {brief(found)}", made)

@@ -23,6 +23,8 @@ from conformance.strictjson import Json, brief, is_int, is_number
 # Entries of one page of the whole, and the most that is read of a history.
 PAGE, MOST = 10, 120
 DRAWS = 6
+# Limits that are usual as the highest one, and numbers beyond a byte.
+LARGE = (5, 20, 30, 50, 64, 99, 100, 101, 128, 200, 255, 256, 500, 1000)
 REFUSED = (400, 404, 422)
 Query = dict[str, object]
 
@@ -131,6 +133,43 @@ def mixed_pages(context: Context) -> None:
                 raise Skipped("the history is growing")
             why = f"the same {len(whole.ids)} entries change places from one reading to the next"
             context.fails("NA-QUERY-018", why, *(page[0] for _, page in drawn))
+
+
+@requirement("NA-QUERY-022")
+def pages_large(context: Context) -> None:
+    """GET pages of the history and of the proofs with higher and higher limits."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    for resource in (TRANSACTIONS, PROOFS):
+        fewer = list[tuple[str, tuple[Answer, Answer]]]()
+        for _ in range(TRIES):
+            found = _shorter(context, resource.path)
+            if found is None:
+                break
+            fewer.append(found)
+        if len(fewer) == TRIES:
+            context.fails("NA-QUERY-022", fewer[-1][0], *fewer[-1][1])
+        else:
+            context.holds("NA-QUERY-022")
+
+
+def _shorter(context: Context, path: str) -> tuple[str, tuple[Answer, Answer]] | None:
+    """Return what shows that a page is shorter than one with a lower limit, if there is one."""
+    most, before = 0, None
+    for limit in LARGE:
+        query: Query = {"limit": limit}
+        answer = context.api("GET", path, credential=context.target.valid, query=query)
+        if not answer.ok:
+            # A node may refuse so high a limit.
+            break
+        listed = (answer.json_object() or {}).get(path.rpartition("/")[2])
+        length = len(listed) if isinstance(listed, list) else 0
+        if before is not None and length < most:
+            return f"limit={limit} has {length} entries of {path}, a lower one {most}", (
+                before, answer,
+            )  # fmt: skip
+        most, before = length, answer
+    return None
 
 
 @requirement("NA-QUERY-019", "NA-PROOFS-002", "NA-PROOFS-023")

@@ -35,6 +35,8 @@ from conformance.strictjson import Json, brief, is_int, is_number
 # Each longer than the one before it, and than any other stake of a run.
 LONGER = (DAYS + 15, DAYS + 30)
 SHORT = 7
+# More days than a byte holds.
+LONG = 300
 # Since then a shorter stake follows, which must not free what is locked for longer.
 SHORTER_SINCE = 4
 # Above what is available by so much that no reward of a moment covers it.
@@ -63,7 +65,9 @@ def stake_terms(context: Context) -> None:
     before = read_money(context, account)
     sums, starts, dates = before.staked, [], [date.min, date.min]
     longest = _locked_days(before)
-    terms = (SHORT, *LONGER, DAYS) if context.edition >= SHORTER_SINCE else LONGER
+    terms: tuple[int, ...] = (SHORT, *LONGER, DAYS) if context.edition >= SHORTER_SINCE else LONGER
+    if context.edition >= FIFTH:
+        terms = (SHORT, *LONGER, LONG, DAYS)
     for days in terms:
         try:
             answer, result, amount = staked(context, account, days)

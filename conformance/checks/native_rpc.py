@@ -48,7 +48,7 @@ CHAINS = ("chain_id", "node_info.network", "node_info.chain_id")
 _PRIVATE = re.compile(rb"priv(ate)?_?(validator_?)?key|BEGIN [A-Z ]*PRIVATE KEY", re.IGNORECASE)
 
 
-def _call(method: str, params: Json, ident: int = 1) -> dict[str, Json]:
+def _call(method: str, params: Json, ident: Json = 1) -> dict[str, Json]:
     return {"jsonrpc": "2.0", "id": ident, "method": method, "params": params}
 
 
@@ -59,6 +59,12 @@ def _rpc(context: Context, method: str, params: Json) -> tuple[Answer, Json]:
     # A null result beside an error is a refusal.
     served = answer.ok and document is not None and not document.get("error")
     return answer, document.get("result") if served and document else None
+
+
+def call_with(context: Context, ident: Json) -> Answer:
+    """POST a call of the method status that has this id."""
+    content = json.dumps(_call("status", {}, ident)).encode()
+    return context.http.call("POST", "/rpc", content=content)
 
 
 def _served(context: Context, method: str) -> tuple[Answer, bool]:

@@ -3,6 +3,7 @@
 A second list of faults for the ninth stranger's node has shown them.
 """
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -202,7 +203,24 @@ def by_the_first_byte(asked: Asked, response: Response) -> None:
         response.json.update(balance="5", total="5")
 
 
+def hundreds_few(asked: Asked, response: Response) -> None:
+    """Have a page with a limit of three digits as short as one of few entries."""
+    pages = {f"{API}/wallet/transactions": "transactions", f"{API}/proofs": "proofs"}
+    if asked.path in pages and re.search(r"limit=\d{3,}", asked.query) and response.status == 200:
+        name = pages[asked.path]
+        response.json[name] = response.json[name][:1]
+
+
+def numbers_alone(asked: Asked, response: Response) -> None:
+    """Have no texts as the ids of calls."""
+    if asked.path == "/rpc" and isinstance(asked.body, dict) and "result" in (response.json or {}):
+        ident = asked.body.get("id")
+        become(response, Response(json={**response.json, "id": ident if ident == 1 else None}))
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-QUERY-022", hundreds_few),
+    ("NT-RULE-095", numbers_alone),
     ("NA-WALLET-069", on(f"{API}/wallet/balance", nowhere)),
     ("NT-RULE-093", on("/api/blocks", of_the_block)),
     ("NT-RULE-094", by_the_first_byte),
@@ -285,7 +303,32 @@ def of_no_round(called: str, request: Any, answer: Any) -> Any:
     return {**answer, "current_round": 0} if refused else answer
 
 
+def of_first_layers(called: str, request: Any, answer: Any) -> Any:
+    """Compute otherwise what comes from another layer."""
+    if called != "PipelineForward" or request is None or request.source_shard < 0:
+        return answer
+    part = "logits" if answer.get("logits") else "hidden_states"
+    return {**answer, part: answer[part][::-1]}
+
+
+def short_names(called: str, request: Any, answer: Any) -> Any:
+    """Know passes by names that fit into a byte."""
+    if called != "PipelineBackward" or request is None or len(request.request_id) <= BYTE:
+        return answer
+    return "NOT_FOUND"
+
+
+def of_small_batches(called: str, request: Any, answer: Any) -> Any:
+    """Refuse gradients of large batches."""
+    if called != "GossipGradient" or request is None or request.batch_size <= BYTE:
+        return answer
+    return {"accepted": False, "reason": "too large a batch", "current_round": 3}
+
+
 GRPC: list[tuple[str, Grpc]] = [
+    ("PL-FWD-024", of_first_layers),
+    ("PL-BWD-015", short_names),
+    ("GR-GOSSIP-009", of_small_batches),
     ("GR-GOSSIP-008", of_no_round),
     ("PL-FWD-022", parts_in_a_byte),
     ("PL-FWD-023", final_alone),

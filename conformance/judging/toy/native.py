@@ -121,7 +121,7 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
             wanted = (asked.body.get("params") or {}).get("height")
             result = {"toy": method, "height": wanted, "hash": f"hash{wanted}"}
             result |= {"node_info": {"network": CHAIN}} if method == "status" else {}
-            return Response(json={"jsonrpc": "2.0", "id": 1, "result": result})
+            return Response(json={"jsonrpc": "2.0", "id": asked.body.get("id"), "result": result})
         known = method in ("abci_query", "broadcast_tx_sync")
         path = (asked.body.get("params") or {}).get("path")
         if method == "abci_query" and path:

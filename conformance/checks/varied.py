@@ -1,0 +1,124 @@
+"""Interface 2.3, 4.2 and 4.3: what a pass, a gradient or a call has besides, in many sizes.
+
+One value beside those that other checks send is one that no test of a node has had. What is
+accepted with the usual value is sent with others that are no less usual.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from conformance.checks.gradients import fresh, gradient_of, send
+from conformance.checks.kept_passes import Fields, is_taken, kept_way, send_back, send_kept
+from conformance.checks.mixed_passes import BUSY, output_of
+from conformance.checks.money import TRIES, Comparison
+from conformance.checks.native_rpc import call_with
+from conformance.checks.passes import fresh_id, send_forward
+from conformance.context import Context
+from conformance.editions import FIFTH
+from conformance.findings import Skipped
+from conformance.registry import requirement
+from conformance.strictjson import Json, brief
+
+ALIKE, NAMED, TAKEN, CALLED = "PL-FWD-024", "PL-BWD-015", "GR-GOSSIP-009", "NT-RULE-095"
+# The first layers, and numbers beyond one byte and two.
+SOURCES = (0, 1, 7, 130, 300, 70_000)
+# Endings of identifiers: short, beyond a byte, beyond ASCII, and white space.
+ENDINGS = ("", "-", "x" * 100, "y" * 300, "-\u00e9\u65e5\U0001f642", " ")
+# Other values of one field of a gradient.
+OTHER_VALUES: dict[str, tuple[float, ...]] = {
+    "batch_size": (1, 32, 100, 300, 70_000), "loss": (0.0, 0.125, 9.75, 140.5), "ttl": (1, 3, 10),
+}  # fmt: skip
+IDENTS: tuple[Json, ...] = ("conformance", 0, 300, 2**40, "7")
+
+
+def _needs_fifth(context: Context) -> None:
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+
+
+def _names() -> Iterator[Fields]:
+    """Yield identifiers for a pass, that nobody has used."""
+    for ending in ENDINGS:
+        yield {"session_id": fresh_id() + ending}
+        yield {"request_id": fresh_id() + ending}
+    # One of the same length as a digest.
+    yield {"session_id": fresh_id()[-32:], "request_id": fresh_id()[-32:]}
+
+
+@requirement(ALIKE)
+def forward_varied(context: Context) -> None:
+    """Send the pass from other sources, and with other identifiers; compare the results."""
+    _needs_fifth(context)
+    usual = send_forward(context)
+    if not output_of(usual):
+        raise Skipped(f"a pass ends with {usual.code}")
+    for fields in (*({"source_shard": number} for number in SOURCES), *_names()):
+        compared = Comparison(context)
+        for _ in range(TRIES):
+            before, other, after = (send_forward(context, **one) for one in ({}, fields, {}))
+            outputs = [output_of(reply) for reply in (before, other, after)]
+            if not all(outputs) or outputs[0] != outputs[2]:
+                # It may be refused, or a pass has not the same result each time.
+                break
+            why = f"with {brief(fields, 120)} a pass has another result than without"
+            compared.note(ALIKE, outputs[1] == outputs[0], why, before, other)
+            if compared.clean:
+                break
+        compared.conclude()
+
+
+@requirement(NAMED)
+def back_varied(context: Context) -> None:
+    """Send passes with other identifiers, then their gradients."""
+    _needs_fifth(context)
+    way = kept_way(context)
+    for fields in _names():
+        compared = Comparison(context)
+        for _ in range(TRIES):
+            kept = send_kept(context, way, **fields)
+            if kept is None:
+                # Which identifiers a node refuses is not said.
+                break
+            reply = send_back(context, kept.fields)
+            control = send_kept(context, way)
+            usual = send_back(context, control.fields) if control else None
+            if usual is None or not is_taken(usual) or reply.code in BUSY:
+                continue
+            why = f"the gradients of a pass with {brief(fields, 120)} end with {reply.code}"
+            compared.note(NAMED, is_taken(reply), why, kept.reply, reply, usual)
+            if compared.clean:
+                break
+        compared.conclude()
+
+
+@requirement(TAKEN)
+def gossip_varied(context: Context) -> None:
+    """Gossip gradients of zeros like the one that is accepted, with other values beside it."""
+    _needs_fifth(context)
+    usual = gradient_of(context)
+    for key, values in OTHER_VALUES.items():
+        for value in values:
+            changed: dict[str, Any] = {**usual, key: value}
+            reply, answer = send(context, fresh(changed))
+            control, again = send(context, fresh(usual))
+            if answer is None or again is None or not again.accepted:
+                # It may be busy, or have had enough of them.
+                continue
+            why = f"with {key} {value:g} a gradient is refused: {brief(answer.reason)}"
+            context.judge(TAKEN, answer.accepted, why, reply, control)
+
+
+@requirement(CALLED)
+def native_rpc_ids(context: Context) -> None:
+    """POST /rpc with other ids; an answer names the id of its call."""
+    _needs_fifth(context)
+    usual = call_with(context, 1)
+    if (usual.json_object() or {}).get("id") != 1:
+        raise Skipped("POST /rpc answers a call without its id")
+    for ident in IDENTS:
+        answer = call_with(context, ident)
+        document = answer.json_object() if answer.ok else None
+        if document is not None and not document.get("error"):
+            why = f"the id of a call is {brief(ident)}, and that of its answer"
+            why = f"{why} {brief(document.get('id'))}"
+            context.judge(CALLED, document.get("id") == ident, why, usual, answer)
