@@ -24,9 +24,9 @@ UNENDED, NEVER = "NA-INF-050", "\U0001f5ff\U0001f5ff"
 # Among whose answers there are some of several lines.
 PROMPTS = ("List three fruits, one in each line:\n1.", "Write a poem of two lines.")
 # What is one and 44 in a byte, and in two bytes one; and round numbers.
-LARGE = {
+NUMBERS = {
     BATCH: (257, 300, 64), THREADS: (24, 2),
-    "training.diloco_steps": (300, 65537, 1000, 100_000),
+    "training.diloco_steps": (300, 65537, 50, 1000, 100_000),
 }  # fmt: skip
 # Above what most machines have, and rates of few digits and of many.
 FRACTIONS = {
@@ -89,7 +89,7 @@ def config_beyond(context: Context) -> None:
         raise Skipped("later editions ask for it")
     original = read_config(context)
     try:
-        for path, values in LARGE.items():
+        for path, values in NUMBERS.items():
             for value in values if is_int(flat(original).get(path)) else ():
                 _judge_set(context, path, value, 0.0)
         for path, fractions in FRACTIONS.items():

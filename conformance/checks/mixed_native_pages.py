@@ -28,6 +28,8 @@ TRIES, DRAWS, WALKED, LONG, STEP = 3, 8, 3, 100, 20
 REFUSED = (400, 404, 422)
 # Limits that any node takes, and that are drawn; and longer ones, where a page is often cut.
 LIMITS, LONGER = range(1, 10), (20, 25, 26, 32, 33, 50, 51, 64, 65, LONG)
+# More than a page of many nodes has, which one may refuse or cut.
+LARGE = (128, 200, 256, 1000)
 # What an entry calls a digest of itself.
 _NAMED = re.compile(r"hash|root", re.IGNORECASE)
 # As many pages at most are followed where they are shorter than their limit.
@@ -200,6 +202,7 @@ def _judge_stretch(
     if context.edition >= FIFTH:
         # A page without a bound may be made in another way.
         pages.append(listing.read(context, STEP))
+        queries += [(limit, stretch.highest + 1) for limit in LARGE]
     for limit, bound in queries:
         page = _judge_page(context, listing, stretch, (limit, bound), at)
         pages.append(page)

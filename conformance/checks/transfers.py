@@ -31,6 +31,8 @@ FORM = "one+one=two%2Bnone&c=1"
 ASTRAL = "\U0001f642 \U0001d482"
 # A memo of a length that a column or a screen might cut, with blanks at its ends.
 TALE = " conformance, " + "one transfer after the other, " * 4
+# And of more letters than a byte counts, which a node may refuse.
+LONGER = ("one by one, " * 17, "one by one, " * 25)
 
 
 @requirement(
@@ -68,6 +70,8 @@ def memo_kept(context: Context) -> None:
     if context.edition >= FIFTH:
         _judge_letters(context, own, WIDE, _send_memo(context, own, WIDE))
         _judge_letters(context, own, QUOTED, _send_memo(context, own, QUOTED), "NA-WALLET-066")
+        for memo in LONGER:
+            _send_memo(context, own, memo.strip())
 
 
 def _judge_letters(

@@ -1,5 +1,6 @@
 """The toy conforms: every check runs, every MUST that has a check is proved, and nothing fails."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 from conformance.catalogue import Effect, Level, Origin, Profile
 from conformance.editions import DRAFT
 from conformance.ended import Run
+from conformance.judging import sent
 from conformance.judging.toy.node import EXPIRED, NATIVE_SETTINGS, SECOND, TOKEN
 from conformance.judging.toy.serving import Serving, Toy
 from conformance.run import Runner
@@ -55,6 +57,35 @@ def test_a_conforming_target_passes_everything(whole: Run) -> None:
     assert blamed == {}
     assert whole.residue == []
     assert whole.ended() is Exit.CONFORMS
+
+
+# Numbers and texts of which one or two sizes are enough, or of which the toy takes no more.
+OF_FEW_SIZES = (
+    # Names and digests, which have one form.
+    r".* (node_id|key|public_key|model_hash|id|ip|method|jsonrpc|path|to|model|role|session_id)",
+    r".* (request_id|data)",
+    # The toy has seven blocks, four layers and little money, and tensors of one form.
+    r".* (before|height|offset|N)", r"GetWeights .*", r"GossipGradient (layer_gradients|model) .*",
+    r"Pipeline\w+ (grad_shape|hidden_shape|target_shard|grad_output|position_ids).*",
+    r"Pipeline\w+ (training_labels|past_key_values|use_cache).*",
+    r"POST .*/(stake|unstake) amount",
+    # Shares and times, and switches.
+    r".* (temperature|top_p|learning_rate|timestamp|enabled|stream|include_usage|round_id|ttl)",
+    # A sender is drawn for DHTPing, and the same one searches; a node has so many threads.
+    r"DHT(Find\w+|Store) sender .*", r".* (cpu_threads|stop length|not_in_the_document)",
+    # How large it may be is not said.
+    r".* top_k",
+    # The profile of OpenAI's routes is small and exact.
+    r"POST /v1/.*",
+)  # fmt: skip
+
+
+def test_what_is_sent_comes_in_several_sizes(whole: Run) -> None:
+    found = sent.sizes(whole.exchanges)
+    assert len(found) > 60
+    few = {field: sizes for field, sizes in found.items() if len(sizes) < 3}
+    known = re.compile("|".join(OF_FEW_SIZES))
+    assert {field: sizes for field, sizes in few.items() if not known.fullmatch(field)} == {}
 
 
 # MUSTs that a conforming toy cannot show.
