@@ -78,7 +78,9 @@ def patch(context: Context, body: Json) -> Answer:
 def neighbours(path: str, value: Json) -> list[Json]:
     """Return values near the current one, all of them sensible for the key."""
     if path == "training.learning_rate":
-        return [value / 2, value * 0.75] if value else [0.001]
+        # With no more digits than any form of a double keeps.
+        near = (float(f"{part * value:.12g}") for part in (0.5, 0.75))
+        return list(near) if value else [0.001]
     if path == "resources.max_memory_gb":
         return [value + 1, value + 0.5]
     if path == "resources.cpu_threads":

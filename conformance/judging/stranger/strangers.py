@@ -120,6 +120,13 @@ spare = pathlib.Path("catalogue/spare.tsv").read_text().splitlines()
 kinds |= dict(line.split("\\t")[:2] for line in spare)
 print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in listed["peculiarities"]]}))
 """
+_OF_TWELFTH = """
+import json, subprocess
+listing = ["perl", "node.pl", "--list"]
+listed = json.loads(subprocess.run(listing, capture_output=True, check=True).stdout)
+kinds = {each["id"]: each["kind"] for each in listed["faults"]}
+print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in listed["peculiarities"]]}))
+"""
 STRANGERS = {
     "first": Stranger(
         HERE,
@@ -194,5 +201,11 @@ STRANGERS = {
         (sys.executable, "-c", _OF_ELEVENTH),
         24700,
         build=("make", "node"),
+    ),
+    "twelfth": Stranger(
+        HERE / "twelfth",
+        ("perl", "node.pl"),
+        (sys.executable, "-c", _OF_TWELFTH),
+        28700,
     ),
 }
