@@ -11,9 +11,9 @@ from conformance.judging.stranger.judge import SOUND, Switch, judge
 from conformance.judging.stranger.strangers import STRANGERS, Stranger
 
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
-FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH = (
-    STRANGERS.values()
-)
+(
+    FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH,
+) = STRANGERS.values()  # fmt: skip
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the PATH")
 needs_ruby = pytest.mark.skipif(shutil.which("ruby") is None, reason="Ruby is not on the PATH")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not on the PATH")
@@ -68,6 +68,18 @@ def test_the_node_in_ruby_lists_what_it_can_be_switched_to() -> None:
     assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 44
     assert set(lists["faults"].values()) == KINDS
     assert set(SIXTH.allowed()) <= set(lists["faults"])
+
+
+def test_the_node_in_perl_lists_what_it_can_be_switched_to() -> None:
+    packages = ("-MMojolicious", "-MProtocol::HTTP2", "-MCrypt::PK::ECC", "-MCpanel::JSON::XS")
+    perl = shutil.which("perl")
+    if not perl or subprocess.run([perl, *packages, "-e", "1"], capture_output=True).returncode:
+        pytest.skip("Perl, or one of its packages, is not here")
+    lists = TWELFTH.lists()
+    assert len(lists["faults"]) == 754
+    assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 70
+    assert set(lists["faults"].values()) == KINDS - {"numbers"} | {"grpc"}
+    assert set(TWELFTH.allowed()) <= set(lists["faults"])
 
 
 def test_each_stranger_has_a_first_port_of_its_own() -> None:

@@ -1,16 +1,16 @@
 """Judge a stranger's node: sound, with each of its peculiarities, and with each of its faults.
 
-``python -m conformance.judging.stranger [--node NAME] [--out FILE [--resume]] [--sample N]
-[--seed N] [--at-once N] [--harmless] [--only ID ...] [ID...]`` needs Node.js, and ``npm install``
-in their folders ``node``, for the first and the eighth node, ``go build`` for the fourth, ``make``
-for the seventh, Ruby for the sixth, and the extra ``stranger`` for the others. It prints a table by
-kind and what was not seen. It ends with 1 if the sound node or a peculiarity is said to violate a
-MUST. After some checks have changed, ``--harmless --only`` their requirements asks in a short time
-whether they give false alarms.
+``python -m conformance.judging.stranger [--node NAME] [--build] [--out FILE [--resume]]
+[--sample N] [--seed N] [--at-once N] [--harmless] [--only ID ...] [ID...]`` needs what the node is
+written in, as README.md says, and the extra ``stranger`` for those in Python. ``--build`` compiles
+it first, or installs its packages. It prints a table by kind and what was not seen, and ends with 1
+if the sound node or a peculiarity is said to violate a MUST. After some checks have changed,
+``--harmless --only`` their requirements asks in a short time whether they give false alarms.
 """
 
 import argparse
 import random
+import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -34,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m conformance.judging.stranger")
     parser.add_argument("--node", choices=STRANGERS, default="first", help="whose node")
     parser.add_argument("ids", nargs="*", metavar="ID", help="faults, peculiarities or `sound`")
+    parser.add_argument("--build", action="store_true", help="build the node first")
     parser.add_argument("--out", type=Path, metavar="FILE", help="a line of JSON for each run")
     parser.add_argument("--resume", action="store_true", help="leave out what the file has")
     parser.add_argument("--sample", type=int, metavar="N", help="of the faults; default: all")
@@ -44,6 +45,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, metavar="N", help="of the first of those at a time")
     options = parser.parse_args()
     stranger = STRANGERS[options.node]
+    if options.build and stranger.build:
+        subprocess.run(stranger.build, cwd=stranger.node, check=True)
     sample = 0 if options.harmless else options.sample
     chosen = _chosen(stranger, options.ids, sample, options.seed)
     if not chosen:

@@ -133,6 +133,7 @@ STRANGERS = {
         ("node", "server.js", "--host", "127.0.0.1"),
         ("node", "--input-type=module", "-e", _BY_NODE_JS),
         18700,
+        build=("npm", "install", "--no-package-lock"),
         peer_option="--peer",
     ),
     "second": Stranger(
@@ -206,6 +207,6 @@ STRANGERS = {
         HERE / "twelfth",
         ("perl", "node.pl"),
         (sys.executable, "-c", _OF_TWELFTH),
-        28700,
+        22700,
     ),
 }
