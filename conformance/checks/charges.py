@@ -14,12 +14,13 @@ from conformance.checks.money import (
     Comparison,
     near,
     read_money,
+    staked,
     still,
 )
 from conformance.checks.stream import LONG, LONG_SINCE
-from conformance.checks.wallet import EXCESS
+from conformance.checks.wallet import AMOUNT, EXCESS
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -32,6 +33,8 @@ REFUSED_SINCE = 4
 FAR_ABOVE = 1.5
 # How long a charge may take that comes at once elsewhere.
 SETTLED_S = 2.0
+# An unstake of so many times what is staked is one of too much.
+HALF_MORE = 1.5
 LOOK_S = 0.2
 Body = dict[str, Json]
 
@@ -239,8 +242,22 @@ def money_unstaked_excess(context: Context) -> None:
         # Whoever gives what there is instead would end the operator's own stake.
         raise Skipped("the target declares no second_token")
     account = context.target.second
+    held = read_money(context, account).staked
+    _judge_excess(context, account, float(math.floor(held) + EXCESS))
+    if context.edition >= FIFTH:
+        if held < AMOUNT:
+            staked(context, account)
+        # By less than a half, and by a little, of what is staked then.
+        for most in (HALF_MORE, None):
+            held = read_money(context, account).staked
+            amount = held + AMOUNT if most is None else held * most
+            _judge_excess(context, account, round(amount, 4))
+
+
+def _judge_excess(context: Context, account: Credential, amount: float) -> None:
     before = read_money(context, account)
-    amount = float(math.floor(before.staked) + EXCESS)
+    if amount <= before.staked:
+        return
     answer = context.api(
         "POST", "/wallet/unstake", credential=account, json_body={"amount": amount}
     )

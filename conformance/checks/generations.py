@@ -10,7 +10,7 @@ from conformance.checks.money import TRIES
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.stream import LONG as LONG_TEXT
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -21,6 +21,8 @@ PROMPTS = ("Once upon a time", "The history of the old town begins with", "a b c
 # The first edition in which the piece is also the first of the sequences, a prompt is long,
 # texts are longer than the default, and one follows another that a stop sequence has ended.
 TURNED_SINCE = 4
+# As few tokens, and as few letters of which a piece is not at the end.
+SHORT, SHORTEST = (3, 6, 9), 4
 # No model says this.
 NEVER = "\u241fnever\u241f"
 # Work that takes longer than the smallest step of a clock.
@@ -71,6 +73,21 @@ def inference_stops(context: Context) -> None:
             stopped = (second.json_object() or {}).get("text")
             if second.ok and isinstance(stopped, str):
                 _judge(context, [str(stop) for stop in stops], stopped, first, second)
+    for most in SHORT if context.edition >= FIFTH else ():
+        _judge_short(context, {"prompt": PROMPTS[0], "max_tokens": most, "temperature": 0})
+
+
+def _judge_short(context: Context, body: dict[str, Json]) -> None:
+    """Repeat a request for a few tokens, with a piece of its answer as its stop sequence."""
+    first = context.infer(body)
+    text = (first.json_object() or {}).get("text")
+    if first.ok and isinstance(text, str) and len(text) > SHORTEST:
+        at = len(text) // 2
+        piece = text[at - 1 : at + 1]
+        second = context.infer({**body, "stop": [piece]})
+        stopped = (second.json_object() or {}).get("text")
+        if second.ok and isinstance(stopped, str):
+            _judge(context, [piece], stopped, first, second)
 
 
 def _judge(context: Context, stops: list[str], text: str, *shown: Answer) -> None:

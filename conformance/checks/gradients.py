@@ -275,6 +275,7 @@ def gossip_made(context: Context) -> None:
             why = f"current_round is {answer.current_round} where a gradient is accepted, and"
             why = f"{why} {late.current_round} where one of another round is refused"
             context.judge(REFUSED, bool(late.current_round), why, reply, later_reply)
+        _judge_second(context, known, reply)
     turned = fields["model_hash"][::-1]
     if turned == fields["model_hash"]:
         turned = "0" * len(turned)
@@ -293,6 +294,16 @@ def gossip_made(context: Context) -> None:
         if answer is not None or not reply.ok:
             taken = answer is not None and answer.accepted
             context.judge(HASH, not taken, "a gradient of another model is accepted", reply)
+
+
+def _judge_second(context: Context, known: dict[str, Any], first: Reply) -> None:
+    """Rule on the round that a second gradient of the same node is answered with."""
+    rounds = first.message.current_round if first.message else 0
+    reply, answer = send(context, {**known, "timestamp": time.time()})
+    if answer is not None and answer.accepted:
+        near = rounds <= answer.current_round <= rounds + 1
+        why = f"current_round is {rounds} of a gradient, and {answer.current_round} of the next"
+        context.judge(ROUND, near, f"{why} of the same node", first, reply)
 
 
 def _other_digit(digit: str) -> str:

@@ -4,6 +4,7 @@ A node may hold several parts of a model, and the target declares one of them. T
 by the same pass; what their values are is not compared.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -55,7 +56,11 @@ def mixed_shards(context: Context) -> None:
         raise Skipped("the node serves one part of the model")
     # The first of them, and the last.
     for number in dict.fromkeys((others[0], others[-1])):
-        wrong = told_of(_run_at(context, number))
+        wrong = told_of(_run_at(context, number, AGAIN))
+        context.judge("PL-FWD-020", not wrong, wrong)
+    # And one between, from which gradients go back to another.
+    for number in [one for one in others[1:-1] if one not in FIRST_PARTS][:1]:
+        wrong = told_of(_run_at(context, number, (BACK,)))
         context.judge("PL-FWD-020", not wrong, wrong)
 
 
@@ -74,12 +79,12 @@ def _judge_held(context: Context, others: list[int]) -> None:
         context.judge("PL-FWD-021", not gone, why, *gone)
 
 
-def _run_at(context: Context, number: int) -> list[Finding]:
+def _run_at(context: Context, number: int, names: Iterable[str]) -> list[Finding]:
     """Run the checks with another part."""
     # Whether it is the last one is not declared, so neither is the loss of its passes.
     pipeline = {**context.target.pipeline, "shard": number, "last": None}
     target, wrong = replace(context.target, pipeline=pipeline), list[Finding]()
-    for name in AGAIN:
+    for name in names:
         if name != BACK or number not in FIRST_PARTS:
             wrong += run_again(context, name, f"at target_shard {number}", target)
     return wrong

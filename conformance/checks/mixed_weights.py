@@ -11,16 +11,17 @@ from conformance import messages
 from conformance.checks.passes import layers_of
 from conformance.checks.weights import TIMEOUT_S, ask_weights, served_notations
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
 
-PARTLY = "GR-WEIGHT-005"
+PARTLY, BOTH = "GR-WEIGHT-005", "GR-WEIGHT-007"
 RANGES, LIST = ("{}-{}", "{}:{}", "{}..{}", "[{}, {}]", "{},{}"), "{},{}"
 BEYOND = 3
 
 
-@requirement(PARTLY)
+@requirement(PARTLY, BOTH)
 def weights_partial(context: Context) -> None:
     """Call GetWeights for ranges that begin, or end, with a layer that the node does not list."""
     held = layers_of(context).held
@@ -31,6 +32,8 @@ def weights_partial(context: Context) -> None:
     if found is None:
         raise Skipped("no usual notation of a layer is served")
     draw = Random(context.target.seed)  # noqa: S311 - numbers of layers, no secret
+    if context.edition >= FIFTH:
+        _judge_both(context, found[0], (first, last))
     if _reads(context, LIST, held):
         absent = last + 2 + draw.randrange(BEYOND)
         for pair in ((first, absent), (absent, first)):
@@ -47,6 +50,15 @@ def weights_partial(context: Context) -> None:
             _judge_range(context, found[0], absent, form, (begin, end))
         return
     raise Skipped("no usual notation of a range is served")
+
+
+def _judge_both(context: Context, notation: str, ends: tuple[int, int]) -> None:
+    """Rule on the weights of two layers, which are not those of one of them."""
+    alone = [ask_weights(context, notation, at) for at in ends]
+    both = _ask_range(context, LIST, *ends)
+    if both.ok and both.body and all(one.ok for one in alone) and alone[0].body != alone[1].body:
+        why = f"{LIST.format(*ends)!r} brings the same weights as one of these layers"
+        context.judge(BOTH, both.body not in [one.body for one in alone], why, *alone, both)
 
 
 def _reads(context: Context, form: str, held: Sequence[int]) -> bool:

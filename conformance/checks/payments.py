@@ -219,6 +219,8 @@ def _send_unit(context: Context, address: str, amount: float) -> Answer:
 
 # Far above what the suite sends elsewhere; an account that has less sends a part of what it has.
 LARGE, PART = 25, 4
+# Of more digits than a column, or a number of four bytes, may keep; and a fee that is usual.
+HUGE, PERCENT = (1001.37, 33_000.25, 70_000.5), 100
 # As many decimals as an account shows at least.
 ODD, HALF_ATOM = 0.0125, 5e-7
 # A little less as a binary fraction, so that it loses a hundredth, or an atom, where it is cut.
@@ -249,6 +251,9 @@ def money_moved(context: Context) -> None:
     most = min(start[0].available / PART, context.budget.left)
     if context.edition >= FIFTH and most > LARGE:
         bodies.append({"amount": math.floor(most), "memo": MEMO})
+        # Beyond that, a hundredth of it could be lost.
+        most = min(start[0].available / PART, PERCENT * context.budget.left)
+        bodies += [{"amount": one, "memo": MEMO} for one in HUGE if one < most]
     ways = (first, second, addresses[1]), (second, first, addresses[0])
     for body, (sender, receiver, to) in product(bodies, ways):
         compared = Comparison(context)

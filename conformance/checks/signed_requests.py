@@ -23,6 +23,8 @@ ATOMS = 1_000_000
 DIGITS = 40
 # Until the next block, and between two looks.
 BLOCK_S, LOOK_S = 10.0, 0.25
+# For so long a request is watched that may expire too early.
+EARLY_S = 4.0
 REST_S = 1.0
 # For so long a block has had a request that is not found, so that no index is just behind.
 SEEN_S = 1.0
@@ -203,6 +205,8 @@ class Unanswered:
     meanwhile: Meanwhile
     late: tuple[Answer, ...] = ()
     """What shows that it was not found while it was pending."""
+    early: tuple[Answer, ...] = ()
+    """What shows that it was over before its block."""
 
 
 def while_pending(context: Context, made: Signed, before: Account) -> Meanwhile:
@@ -239,4 +243,20 @@ def _begin(context: Context) -> Unanswered | str:
     context.budget.charge(made.cost / ATOMS)
     looked, record, late = first_record(context, made, height, BLOCK_S)
     late = (*late, looked) if late and state_of(record) != PENDING else ()
-    return Unanswered(made, answer, before, while_pending(context, made, before), late)
+    meanwhile = while_pending(context, made, before)
+    return Unanswered(made, answer, before, meanwhile, late, _early(context, made))
+
+
+def _early(context: Context, made: Signed) -> tuple[Answer, ...]:
+    """Return what shows that a request expired before its block, which may lag by one."""
+    ends = time.monotonic() + EARLY_S
+    while context.edition >= FIFTH and time.monotonic() < ends:
+        looked, record = record_of(context, made.request_id)
+        # Read later, so that it is no lower than when the request was over.
+        height = height_of(context)
+        if height is None or height + 1 >= made.expires or state_of(record) == DONE:
+            break
+        if state_of(record) == OVER:
+            return (looked,)
+        time.sleep(LOOK_S)
+    return ()

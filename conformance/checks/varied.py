@@ -7,6 +7,7 @@ accepted with the usual value is sent with others that are no less usual.
 from collections.abc import Iterator
 from typing import Any
 
+from conformance.checks.again import run_again
 from conformance.checks.gradients import fresh, gradient_of, send
 from conformance.checks.kept_passes import Fields, is_taken, kept_way, send_back, send_kept
 from conformance.checks.mixed_passes import BUSY, output_of
@@ -28,6 +29,8 @@ ENDINGS = ("", "-", "x" * 100, "y" * 300, "-\u00e9\u65e5\U0001f642", " ")
 OTHER_VALUES: dict[str, tuple[float, ...]] = {
     "batch_size": (1, 32, 100, 300, 70_000), "loss": (0.0, 0.125, 9.75, 140.5), "ttl": (1, 3, 10),
 }  # fmt: skip
+# What is said of checkpoints holds when gradients have come, too.
+AGAIN = ("get-checkpoint-info", "get-checkpoint")
 IDENTS: tuple[Json, ...] = ("conformance", 0, 300, 2**40, "7")
 
 
@@ -106,6 +109,8 @@ def gossip_varied(context: Context) -> None:
                 continue
             why = f"with {key} {value:g} a gradient is refused: {brief(answer.reason)}"
             context.judge(TAKEN, answer.accepted, why, reply, control)
+    for name in AGAIN:
+        run_again(context, name, "after a gradient was accepted")
 
 
 @requirement(CALLED)

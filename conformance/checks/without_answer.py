@@ -37,10 +37,11 @@ LATE_BLOCKS, LATE_S = 3, 4.0
 STEP_S = 2.0
 REFUNDED, OVER = "ST-004", "expired"
 KEPT, LINKED, SILENT = "NT-RULE-083", "NT-RULE-084", "NT-RULE-089"
+EARLY = "NT-RULE-096"
 ARTIFACT, MOST_LINKS = re.compile(r"/artifacts/sha256/[0-9a-f]{64}\Z", re.ASCII), 4
 
 
-@requirement(REFUNDED, REFUND_NAMED, LOCKED, POLLED, SILENT)
+@requirement(REFUNDED, REFUND_NAMED, LOCKED, POLLED, SILENT, EARLY)
 def without_answer(context: Context) -> None:
     """Broadcast a request that nobody answers, and wait for its expiry and its refund."""
     begun = begin_unanswered(context)
@@ -51,6 +52,9 @@ def without_answer(context: Context) -> None:
     if begun.late:
         why = "a block had the request, and it was not found before it was over"
         context.fails(POLLED, why, begun.sent, *begun.late)
+    if context.edition >= FIFTH:
+        why = f"it has expired before the chain is at its block {made.expires}"
+        context.judge(EARLY, not begun.early, why, begun.sent, *begun.early)
     if context.edition >= FOURTH:
         judge_locked(context, made, begun.before, begun.meanwhile)
     ends = time.monotonic() + within_s

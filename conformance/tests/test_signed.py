@@ -29,7 +29,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The toy is done with everything sooner than a node in a network."""
     for module, name, seconds in (
         (signed_requests, "REST_S", 0.2), (signed_requests, "BLOCK_S", 2.0),
-        (signed_requests, "SEEN_S", 0.1),
+        (signed_requests, "SEEN_S", 0.1), (signed_requests, "EARLY_S", 0.5),
         (signed, "BLOCK_S", 2.0), (signed, "ACCEPTED_S", 1.0), (payers, "BLOCK_S", 2.0),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, seconds)

@@ -218,7 +218,21 @@ def numbers_alone(asked: Asked, response: Response) -> None:
         become(response, Response(json={**response.json, "id": ident if ident == 1 else None}))
 
 
+def cut_silently(response: Response) -> None:
+    """Have a few entries on a page, whatever limit it tells."""
+    response.json["transactions"] = response.json["transactions"][:1]
+
+
+def of_five(asked: Asked, response: Response) -> None:
+    """Have pages of five where there is an offset alone."""
+    path = asked.path == f"{API}/wallet/transactions" and response.status == 200
+    if path and "offset" in asked.query and "limit" not in asked.query:
+        response.json["limit"] = 5
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-QUERY-024", of_five),
+    ("NA-QUERY-023", on(f"{API}/wallet/transactions", cut_silently)),
     ("NA-QUERY-022", hundreds_few),
     ("NT-RULE-095", numbers_alone),
     ("NA-WALLET-069", on(f"{API}/wallet/balance", nowhere)),
@@ -325,7 +339,16 @@ def of_small_batches(called: str, request: Any, answer: Any) -> Any:
     return {"accepted": False, "reason": "too large a batch", "current_round": 3}
 
 
+def first_of_two(called: str, request: Any, answer: Any) -> Any:
+    """Serve the first layer where two are asked for."""
+    named = getattr(request, "shard_range", "")
+    if called != "GetWeights" or "," not in named or not isinstance(answer, dict):
+        return answer
+    return {"weights_data": f"weights of {named.partition(',')[0]}".encode()}
+
+
 GRPC: list[tuple[str, Grpc]] = [
+    ("GR-WEIGHT-007", first_of_two),
     ("PL-FWD-024", of_first_layers),
     ("PL-BWD-015", short_names),
     ("GR-GOSSIP-009", of_small_batches),

@@ -43,8 +43,8 @@ def trained(operation: str, request: Any) -> Any:
 
 
 def _weights(named: str) -> Any:
-    """Serve one layer, like 2, or all from one to another, like 2-3."""
-    begin, dash, end = named.partition("-")
+    """Serve one layer, like 2, or all from one to another, like 2-3, or two, like 2,3."""
+    begin, dash, end = named.replace(",", "-").partition("-")
     if not begin.isdecimal() or (dash and not end.isdecimal()):
         return "INVALID_ARGUMENT"
     layers = range(int(begin), int(end or begin) + 1)

@@ -125,7 +125,8 @@ class SigningToy(ToyNode):
         for job in self.jobs.values():
             if job.end:
                 continue
-            past = self.height > job.body["expires"] and self.fault not in ("late", "lasting")
+            expires = job.body["expires"] - (LIVES if self.fault == "hasty" else 0)
+            past = self.height > expires and self.fault not in ("late", "lasting")
             if past and self.fault == "overdue":
                 job.end = "completed"
                 continue
@@ -213,7 +214,8 @@ FAULTS = {
     "lasting": "ST-004", "counting": "NT-RULE-082", "polling": "NT-RULE-053",
     "remembering": "NT-RULE-046", "hidden": "ST-001", "dropped": "NT-RULE-083",
     "first pays": "NT-RULE-085", "cut": "NT-RULE-086",
-    "named otherwise": "NT-RULE-092", "overdue": "NT-RULE-089", "whitewashed": "NT-RULE-090",
+    "named otherwise": "NT-RULE-092", "hasty": "NT-RULE-096",
+    "overdue": "NT-RULE-089", "whitewashed": "NT-RULE-090",
 }  # fmt: skip
 
 
