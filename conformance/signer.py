@@ -29,6 +29,7 @@ class Kind(StrEnum):
     FORGED_WORK = "forged-work"
     OTHER = "other"
     FORGED_RESULT = "forged-result"
+    BRIEF = "brief"
 
 
 class NotSigned(Exception):

@@ -29,6 +29,7 @@ from meshnode.domain.errors import MeshnodeError
 from meshnode.domain.identity import NodeKey
 from meshnode.domain.work import POLL, WorkNetwork
 
+ANSWERED: Final = (signing.REQUEST, signing.OTHER, signing.BRIEF)
 SPARE_BLOCKS: Final = 2
 """Blocks that may come between this look at the chain and the one that takes the request."""
 
@@ -54,7 +55,7 @@ def make(options: argparse.Namespace) -> Message:
 def _request(gateway: Gateway, key: NodeKey, kind: str) -> Request:
     network, quote = gateway.network(), gateway.quote()
     account = gateway.account(key.public_key)
-    if not quote.provider_online and kind in (signing.REQUEST, signing.OTHER):
+    if not quote.provider_online and kind in ANSWERED:
         raise Unsupported("the node offers no provider that is online")
     # A key that nobody has answers nothing.
     provider = new_key().public_key if kind == signing.UNANSWERED else quote.provider
@@ -69,6 +70,7 @@ def _request(gateway: Gateway, key: NodeKey, kind: str) -> Request:
     lives = {
         signing.EXPIRED: 0,
         signing.UNANSWERED: 1 + SOONEST_EXPIRY + SPARE_BLOCKS,
+        signing.BRIEF: 1 + SOONEST_EXPIRY + 3 * SPARE_BLOCKS,
     }.get(kind, min(LIFETIME_BLOCKS, quote.lifetime_blocks))
     wish = infer_wish(
         account_of(provider or key.public_key),
@@ -118,4 +120,4 @@ if __name__ == "__main__":
     parser.add_argument(
         "--other-key", metavar="FILE", help="key file of another account, which pays one request"
     )
-    signing.run(parser, make, signing.OTHER)
+    signing.run(parser, make, signing.OTHER, signing.BRIEF)

@@ -23,8 +23,6 @@ from conformance.strictjson import Json, brief, is_int, is_number
 # Entries of one page of the whole, and the most that is read of a history.
 PAGE, MOST = 10, 120
 DRAWS = 6
-# Limits that are usual as the highest one, and numbers beyond a byte.
-LARGE = (5, 20, 30, 50, 64, 99, 100, 101, 128, 200, 255, 256, 500, 1000)
 REFUSED = (400, 404, 422)
 Query = dict[str, object]
 
@@ -133,67 +131,6 @@ def mixed_pages(context: Context) -> None:
                 raise Skipped("the history is growing")
             why = f"the same {len(whole.ids)} entries change places from one reading to the next"
             context.fails("NA-QUERY-018", why, *(page[0] for _, page in drawn))
-
-
-@requirement("NA-QUERY-022", "NA-QUERY-023", "NA-QUERY-024")
-def pages_large(context: Context) -> None:
-    """GET pages of the history and of the proofs with higher and higher limits."""
-    if context.edition < FIFTH:
-        raise Skipped("later editions ask for it")
-    _judge_usual(context)
-    for resource in (TRANSACTIONS, PROOFS):
-        fewer = list[tuple[str, tuple[Answer, Answer]]]()
-        for _ in range(TRIES):
-            found = _shorter(context, resource.path)
-            if found is None:
-                break
-            fewer.append(found)
-        if len(fewer) == TRIES:
-            context.fails("NA-QUERY-022", fewer[-1][0], *fewer[-1][1])
-        else:
-            context.holds("NA-QUERY-022")
-
-
-def _shorter(context: Context, path: str) -> tuple[str, tuple[Answer, Answer]] | None:
-    """Return what shows that a page is shorter than one with a lower limit, if there is one."""
-    most, before = 0, None
-    for limit in LARGE:
-        query: Query = {"limit": limit}
-        answer = context.api("GET", path, credential=context.target.valid, query=query)
-        if not answer.ok:
-            # A node may refuse so high a limit.
-            break
-        listed = (answer.json_object() or {}).get(path.rpartition("/")[2])
-        length = len(listed) if isinstance(listed, list) else 0
-        _judge_told(context, answer, length)
-        if before is not None and length < most:
-            return f"limit={limit} has {length} entries of {path}, a lower one {most}", (
-                before, answer,
-            )  # fmt: skip
-        most, before = length, answer
-    return None
-
-
-def _judge_usual(context: Context) -> None:
-    """Rule on the limit that pages without one tell, with an offset and without."""
-    queries: tuple[Query | None, ...] = (None, {"offset": 1})
-    answers = [
-        context.api("GET", TRANSACTIONS.path, credential=context.target.valid, query=query)
-        for query in queries
-    ]
-    told = [(answer.json_object() or {}).get("limit") for answer in answers]
-    if all(answer.ok for answer in answers) and all(map(is_int, told)):
-        why = f"without a limit it is {told[0]}, and beside an offset {told[1]}"
-        context.judge("NA-QUERY-024", told[0] == told[1], why, *answers)
-
-
-def _judge_told(context: Context, answer: Answer, length: int) -> None:
-    """Rule on the length of a page from the beginning that tells its limit and its total."""
-    document = answer.json_object() or {}
-    limit, total = document.get("limit"), document.get("total")
-    if is_int(limit) and is_int(total):
-        why = f"a page of {length} entries tells a limit of {limit} and a total of {total}"
-        context.judge("NA-QUERY-023", length >= min(limit, total), why, answer)
 
 
 @requirement("NA-QUERY-019", "NA-PROOFS-002", "NA-PROOFS-023")

@@ -176,8 +176,6 @@ def proofs_watched(context: Context) -> Pauses:
 
 # A long page, and short ones that make it up.
 LONG, SHORT = 20, 4
-# What many nodes still give on one page, and pages that are no part of it.
-LONGEST, PIECE = 100, 7
 
 
 @requirement("NA-QUERY-014")
@@ -233,7 +231,7 @@ def status_later(context: Context) -> None:
     context.judge("NA-SANE-028", held, why, answer)
 
 
-@requirement("NA-QUERY-017", "NA-QUERY-014", *resource_ids("transactions"))
+@requirement("NA-QUERY-017", *resource_ids("transactions"))
 def history_later(context: Context) -> None:
     """GET the history page by page after what the run has spent, up to its end and behind it."""
     for _ in range(TRIES):
@@ -251,30 +249,8 @@ def history_later(context: Context) -> None:
     if len(rows_of(first)) < min(total, LONG):
         # The largest limit is not specified.
         raise Skipped(f"a page of {LONG} has {len(rows_of(first))} entries of {total:g}")
-    if context.edition >= FIFTH:
-        _judge_walk(context)
     why = f"total is {total:g}, and pages of {LONG} have {len(found)} entries, with the one behind"
     context.judge("NA-QUERY-017", len(found) == total, why, *shown)
-
-
-def _judge_walk(context: Context) -> None:
-    """Compare a page of many entries with short ones, which together are as long."""
-    for _ in range(TRIES):
-        before = _page(context, LONGEST, 0)
-        whole = [str(row.get("id")) for row in rows_of(before.json_object())]
-        pages = [_page(context, PIECE, offset) for offset in range(0, len(whole), PIECE)]
-        after = _page(context, LONGEST, 0)
-        if not all(page.ok for page in (before, after, *pages)):
-            return
-        walked = [str(row.get("id")) for page in pages for row in rows_of(page.json_object())]
-        same = [str(row.get("id")) for row in rows_of(after.json_object())] == whole
-        if same or walked[: len(whole)] == whole:
-            break
-    if same and len(whole) > LONG:
-        at = next((at for at, pair in enumerate(zip(whole, walked, strict=False))
-                   if pair[0] != pair[1]), len(walked))  # fmt: skip
-        why = f"pages of {PIECE} have another entry {at} than one page of {len(whole)}"
-        context.judge("NA-QUERY-014", walked[: len(whole)] == whole, why, before, *pages, after)
 
 
 @requirement("NA-SANE-029")

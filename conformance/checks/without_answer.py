@@ -13,15 +13,21 @@ from conformance.checks.native import native_get
 from conformance.checks.native_named import responses, texts_in
 from conformance.checks.signed import LOCKED, POLLED, judge_locked
 from conformance.checks.signed_requests import (
+    ATOMS,
+    BLOCK_S,
     DONE,
+    LOOK_S,
     PENDING,
     Account,
     at_rest,
     atoms_of,
     begin_unanswered,
     height_of,
+    is_refused,
     poll,
+    post,
     record_of,
+    sign,
     state_of,
 )
 from conformance.context import Context
@@ -29,7 +35,7 @@ from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.signer import Signed
+from conformance.signer import Kind, Signed
 from conformance.strictjson import brief
 
 # So many blocks after its expiry a request that is pending for so long will not expire.
@@ -37,7 +43,7 @@ LATE_BLOCKS, LATE_S = 3, 4.0
 STEP_S = 2.0
 REFUNDED, OVER = "ST-004", "expired"
 KEPT, LINKED, SILENT = "NT-RULE-083", "NT-RULE-084", "NT-RULE-089"
-EARLY = "NT-RULE-096"
+EARLY, STAYS = "NT-RULE-096", "NT-RULE-097"
 ARTIFACT, MOST_LINKS = re.compile(r"/artifacts/sha256/[0-9a-f]{64}\Z", re.ASCII), 4
 
 
@@ -88,12 +94,36 @@ def without_answer(context: Context) -> None:
     context.judge(REFUNDED, held, why, begun.sent, looked, seen.answer, after.answer)
 
 
-@requirement(KEPT, LINKED)
+def _judge_brief(context: Context) -> None:
+    """Broadcast a request whose block expiry comes soon after its answer, and wait for both."""
+    try:
+        made = sign(context, Kind.BRIEF)
+    except Skipped:
+        return
+    sent = post(context, made)
+    if is_refused(sent):
+        return
+    context.budget.charge(made.cost / ATOMS)
+    first, record = poll(context, made.request_id, lambda seen: state_of(seen) != PENDING, BLOCK_S)
+    if state_of(record) != DONE or not made.expires:
+        return
+    ends = time.monotonic() + context.target.inference_timeout_s
+    while (height_of(context) or 0) <= made.expires:
+        if time.monotonic() > ends:
+            return
+        time.sleep(LOOK_S)
+    answer, record = record_of(context, made.request_id)
+    why = f"a request was completed, and is {state_of(record)} behind its block {made.expires}"
+    context.judge(STAYS, state_of(record) == DONE, why, sent, first, answer)
+
+
+@requirement(KEPT, LINKED, STAYS)
 def signed_kept(context: Context) -> None:
     """GET the record of a completed request once more, some seconds after it was completed."""
     if context.edition >= FIFTH:
         # An adapter may be newer than when it was looked for first.
         artifact_linked(context)
+        _judge_brief(context)
     if context.service.completed is None:
         raise Skipped("no signed request was completed")
     made, first = context.service.completed

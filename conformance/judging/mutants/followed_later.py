@@ -230,7 +230,14 @@ def of_five(asked: Asked, response: Response) -> None:
         response.json["limit"] = 5
 
 
+def by_chance(response: Response) -> None:
+    """Have entries whose times fall and rise."""
+    for at, entry in enumerate(response.json["transactions"]):
+        entry["timestamp"] = f"2026-01-01T00:00:{7 * at % 10:02}Z"
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-QUERY-025", on(f"{API}/wallet/transactions", by_chance)),
     ("NA-QUERY-024", of_five),
     ("NA-QUERY-023", on(f"{API}/wallet/transactions", cut_silently)),
     ("NA-QUERY-022", hundreds_few),

@@ -31,6 +31,8 @@ REQUEST, FORGED, FOREIGN, EXPIRED = "request", "forged", "foreign", "expired"
 UNANSWERED, WORK, FORGED_WORK, OTHER = "unanswered", "work", "forged-work", "other"
 # The result of work that was polled for, with the signature of other content.
 FORGED_RESULT: Final = "forged-result"
+# Sound, with a block expiry that comes soon after its answer.
+BRIEF: Final = "brief"
 # A request that is to be answered lives for so many blocks.
 LIFETIME: Final = 1000
 # Nobody provides under this key.

@@ -123,6 +123,8 @@ class SigningToy(ToyNode):
 
     def _end_jobs(self) -> None:
         for job in self.jobs.values():
+            if job.end == "completed" and self.fault == "forgetful":
+                job.end = "expired" if self.height > job.body["expires"] else job.end
             if job.end:
                 continue
             expires = job.body["expires"] - (LIVES if self.fault == "hasty" else 0)
@@ -214,7 +216,7 @@ FAULTS = {
     "lasting": "ST-004", "counting": "NT-RULE-082", "polling": "NT-RULE-053",
     "remembering": "NT-RULE-046", "hidden": "ST-001", "dropped": "NT-RULE-083",
     "first pays": "NT-RULE-085", "cut": "NT-RULE-086",
-    "named otherwise": "NT-RULE-092", "hasty": "NT-RULE-096",
+    "named otherwise": "NT-RULE-092", "hasty": "NT-RULE-096", "forgetful": "NT-RULE-097",
     "overdue": "NT-RULE-089", "whitewashed": "NT-RULE-090",
 }  # fmt: skip
 
@@ -231,7 +233,8 @@ def sign(url: str, kind: Kind) -> dict[str, Any]:
         return {"path": "/work/result", "body": {"body": "done", "signature": signature}}
     height = get("/api/network")["height"]
     payer = OTHER if kind is Kind.OTHER else PAYER
-    lives = {Kind.EXPIRED: -1, Kind.UNANSWERED: SOON}.get(kind, LIVES)
+    soon = {Kind.UNANSWERED: SOON, Kind.BRIEF: 2 * SOON}
+    lives = {Kind.EXPIRED: -1, **soon}.get(kind, LIVES)
     body = {
         "chain": "another" if kind is Kind.FOREIGN else CHAIN,
         "payer": payer, "nonce": get(f"/api/account?public_key={payer}")["next_nonce"],

@@ -35,7 +35,8 @@ def make(options: argparse.Namespace) -> signing.Message:
     named: dict[str, Any] = {"account": account}
     key = str(_signed("request", named)["public_key"])
     network = node.get("/api/network")
-    blocks = {signing.EXPIRED: -1, signing.UNANSWERED: SOON_BLOCKS}.get(kind, signing.LIFETIME)
+    soon = {signing.UNANSWERED: SOON_BLOCKS, signing.BRIEF: 2 * SOON_BLOCKS}
+    blocks = {signing.EXPIRED: -1, **soon}.get(kind, signing.LIFETIME)
     named |= {
         "nonce": int(node.get("/api/account", public_key=key)["next_nonce"]),
         "prompt": signing.new_prompt(),
@@ -59,5 +60,5 @@ def make(options: argparse.Namespace) -> signing.Message:
 
 
 if __name__ == "__main__":
-    more = (signing.OTHER, signing.FORGED_RESULT)
+    more = (signing.OTHER, signing.FORGED_RESULT, signing.BRIEF)
     signing.run(argparse.ArgumentParser(description=__doc__), make, *more)
