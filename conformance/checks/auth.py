@@ -5,13 +5,14 @@ spend something are tried only if that is allowed.
 """
 
 from itertools import product
+from urllib.parse import parse_qsl, urlsplit
 
 from hypothesis import strategies
 
 from conformance.checks.node_reads import AUTH_READS, CONFIG, PROOFS, TRANSACTIONS
 from conformance.checks.reading import ABSENT, Resource, fetch
-from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.context import API, Context
+from conformance.editions import FIFTH, FOURTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, Answer, Credential, bearer
@@ -52,7 +53,7 @@ _ERROR_IDS = ("NA-AUTH-003", "NA-ERR-001", "NA-ERR-002", "NA-ERR-003", "NA-ERR-0
 
 def judge_refusal(context: Context, ident: str, answer: Answer) -> None:
     """Rule on a request that should have been refused with 401 UNAUTHORIZED."""
-    if answer.status in ABSENT:
+    if answer.status in ABSENT and not _is_there(context, answer):
         # Whether the route exists is a requirement of its own.
         return
     if answer.status >= 500 or answer.status == TOO_MANY:
@@ -69,6 +70,17 @@ def judge_refusal(context: Context, ident: str, answer: Answer) -> None:
             f"error.code is {brief(error['code'])}",
             answer,
         )
+
+
+def _is_there(context: Context, answer: Answer) -> bool:
+    """Return whether what is not found is served with the declared token."""
+    request = answer.exchange.request
+    if context.edition < FIFTH or request["method"] != "GET" or context.target.token is None:
+        return False
+    parts = urlsplit(request["url"])
+    query: dict[str, object] = dict(parse_qsl(parts.query))
+    path = parts.path.removeprefix(API)
+    return context.api("GET", path, credential=context.target.valid, query=query or None).ok
 
 
 def _read(context: Context, resource: Resource, credential: Credential) -> Answer:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 from conformance.checks.counting import counted, counted_after
 from conformance.checks.effects import stream_values
@@ -21,8 +22,8 @@ PROMPTS = ("Once upon a time", "The history of the old town begins with", "a b c
 # The first edition in which the piece is also the first of the sequences, a prompt is long,
 # texts are longer than the default, and one follows another that a stop sequence has ended.
 TURNED_SINCE = 4
-# As few tokens, and as few letters of which a piece is not at the end.
-SHORT, SHORTEST = (3, 6, 9), 4
+# As few tokens, and the part of a long text behind which one stops, at a piece of so many letters.
+SHORT, LATE, PIECES = (3, 6, 9), 0.5, (2, 8, 24, 60)
 # No model says this.
 NEVER = "\u241fnever\u241f"
 # Work that takes longer than the smallest step of a clock.
@@ -74,20 +75,35 @@ def inference_stops(context: Context) -> None:
             if second.ok and isinstance(stopped, str):
                 _judge(context, [str(stop) for stop in stops], stopped, first, second)
     for most in SHORT if context.edition >= FIFTH else ():
-        _judge_short(context, {"prompt": PROMPTS[0], "max_tokens": most, "temperature": 0})
+        _judge_piece(context, {"prompt": PROMPTS[0], "max_tokens": most, "temperature": 0}, 0.5)
+    if context.edition >= FIFTH:
+        body = {"prompt": PROMPTS[0], "max_tokens": LONG_TEXT, "temperature": 0}
+        _judge_piece(context, body, LATE)
 
 
-def _judge_short(context: Context, body: dict[str, Json]) -> None:
-    """Repeat a request for a few tokens, with a piece of its answer as its stop sequence."""
+def _judge_piece(context: Context, body: dict[str, Json], part: float) -> None:
+    """Repeat a request, with a piece of its answer that is first behind a part of it to stop at."""
     first = context.infer(body)
     text = (first.json_object() or {}).get("text")
-    if first.ok and isinstance(text, str) and len(text) > SHORTEST:
-        at = len(text) // 2
-        piece = text[at - 1 : at + 1]
-        second = context.infer({**body, "stop": [piece]})
-        stopped = (second.json_object() or {}).get("text")
-        if second.ok and isinstance(stopped, str):
-            _judge(context, [piece], stopped, first, second)
+    if not first.ok or not isinstance(text, str):
+        return
+    piece = _late_piece(text, int(len(text) * part))
+    if not piece:
+        return
+    second = context.infer({**body, "stop": [piece]})
+    stopped = (second.json_object() or {}).get("text")
+    if second.ok and isinstance(stopped, str):
+        _judge(context, [piece], stopped, first, second)
+
+
+def _late_piece(text: str, least: int) -> str:
+    """Return a piece that is in the text for the first time behind so many letters."""
+    for size, at in product(PIECES, range(least, len(text))):
+        piece = text[at : at + size]
+        if at + size < len(text) and text.find(piece) >= least:
+            return piece
+    # A text that repeats itself has none that is short.
+    return text[len(text) // 8 : max(least + len(text) // 4, 1)]
 
 
 def _judge(context: Context, stops: list[str], text: str, *shown: Answer) -> None:

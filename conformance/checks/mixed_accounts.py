@@ -5,11 +5,15 @@ out, since the first one is the operator's.
 """
 
 from conformance.checks.again import run_again, told_of
+from conformance.checks.wallet import DAYS, EXCESS
 from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
+from conformance.strictjson import Json
 from conformance.verdict import Finding
+
+FORBIDDEN = 403
 
 AGAIN = (
     "shape-transactions", "shape-proofs", "pages-whole", "mixed-pages",
@@ -20,7 +24,7 @@ AGAIN = (
 )  # fmt: skip
 
 
-@requirement("NA-AUTH-036")
+@requirement("NA-AUTH-036", "NA-AUTH-039")
 def mixed_accounts(context: Context) -> None:
     """Run the checks of one account once more, with the second token."""
     if context.edition < FIFTH:
@@ -28,8 +32,22 @@ def mixed_accounts(context: Context) -> None:
         raise Skipped("later editions ask for it")
     if context.target.second_token is None:
         raise Skipped("the target declares no second_token")
+    _judge_forbidden(context)
     target, wrong = context.target.of_second(), list[Finding]()
     for name in AGAIN:
         wrong += run_again(context, name, "with the second token", target)
     why = told_of(wrong)
     context.judge("NA-AUTH-036", not why, why)
+
+
+def _judge_forbidden(context: Context) -> None:
+    """Rule on a 403 to what an account does with its own money, where the first one gets none."""
+    accounts = context.target.valid, context.target.second
+    for path in ("/wallet/send", "/wallet/stake", "/wallet/unstake"):
+        # No account has so much, so that nothing moves.
+        body: dict[str, Json] = {"amount": EXCESS**2, "duration_days": DAYS, "to": "nobody"}
+        answers = [context.api("POST", path, credential=one, json_body=body) for one in accounts]
+        statuses = [answer.status for answer in answers]
+        why = f"POST {path} of too much has status {statuses[0]}, with the second token"
+        held = statuses[1] != FORBIDDEN or statuses[0] == FORBIDDEN
+        context.judge("NA-AUTH-039", held, f"{why} {statuses[1]}", *answers)

@@ -15,6 +15,7 @@ from conformance.checks.money import EXACT, TRIES, Comparison, Money, eventually
 from conformance.checks.payments import fee_of, require_budget
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -22,9 +23,10 @@ from conformance.strictjson import Json, brief, is_number
 
 SEND, STAKE, UNSTAKE = "/wallet/send", "/wallet/stake", "/wallet/unstake"
 UNCHANGED, INCOMING, AT_ONCE = "NA-WALLET-056", "NA-WALLET-057", "NA-ERR-031"
-OUTGOING = "NA-WALLET-064"
+OUTGOING, LITTLE = "NA-WALLET-064", "NA-ERR-035"
 # Of which two are more than there is, with any fee.
 PART = 0.6
+LITTLE_MORE = 0.4
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,35 @@ def money_refused(context: Context) -> None:
             if compared.clean:
                 break
         compared.conclude()
+
+
+@requirement(LITTLE)
+def money_little_too_much(context: Context) -> None:
+    """POST /wallet/send a little more than the second account has."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    first, own = _addresses(context)
+    account, receiver = context.target.second, context.target.valid
+    made = list[tuple[str, tuple[Answer, ...]]]()
+    for _ in range(TRIES):
+        before = still(context, account)
+        if before is None:
+            continue
+        # By more than a rounding, and less than a unit.
+        amount = round(before[0].available + LITTLE_MORE, 2)
+        body: Json = {"to": first, "amount": amount, "memo": MEMO}
+        sent = context.api("POST", SEND, credential=account, json_body=body)
+        if not sent.ok:
+            context.holds(LITTLE, before[0].answer, sent)
+            return
+        after = read_money(context, account)
+        why = f"{amount:g} were sent of {before[0].available:g}, and {after.available:g} are left"
+        made.append((why, (before[0].answer, sent, after.answer)))
+        back = {"to": own, "amount": amount, "memo": MEMO}
+        returned = context.api("POST", SEND, credential=receiver, json_body=back)
+        context.budget.charge(fee_of(sent) + fee_of(returned))
+    if len(made) == TRIES:
+        context.fails(LITTLE, made[-1][0], *made[-1][1])
 
 
 @requirement(INCOMING, OUTGOING)

@@ -42,18 +42,6 @@ FAR_ROUND = 2_000_000_000
 ODD_SINCE = 4
 # A request for a checkpoint is repeated, since a training node may be replacing it.
 RETRIES, RETRY_AFTER_S = 4, 0.5
-NOT_SHOWN = {
-    "GR-OP-002": "UnaryInference",
-    "GR-OP-007": "GossipProof",
-    "GR-OP-008": "GossipTransaction",
-    "GR-OP-009": "GossipStake",
-    "GR-OP-010": "RequestProofValidation",
-    "GR-OP-011": "GossipValidationVote",
-    "GR-OP-014": "GetShardInfo",
-    "GR-OP-019": "SwarmForward",
-    "GR-OP-020": "GetSwarmStatus",
-    "GR-OP-021": "UpdatePeerCapacity",
-}
 
 
 @requirement("GEN-002", "GR-NAME-001", "GR-NAME-002", "NA-AUTH-016")
@@ -316,23 +304,6 @@ def grpc_served(context: Context) -> None:
         if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
             why = f"{operation} ends with {reply.code}: {reply.details}"
             context.judge("GR-CODE-010", reply.code in SERVED, why, reply)
-
-
-@requirement("GR-OP-001", "GR-NAME-001", *NOT_SHOWN)
-def operations_not_shown(context: Context) -> None:
-    """Call the operations whose messages are not specified, with an empty message."""
-    if context.edition > 1 and not is_named(context):
-        raise Skipped("the service has another name, which GR-NAME-001 reports")
-    replies = {ident: context.grpc.call(name, b"") for ident, name in NOT_SHOWN.items()}
-    for ident, reply in replies.items():
-        judge_operation(context, ident, reply)
-    # Last, since a stream that is never answered would leave the others without a verdict.
-    replies["GR-OP-001"] = context.grpc.call_stream("StreamInference", b"")
-    judge_operation(context, "GR-OP-001", replies["GR-OP-001"])
-    documented = [context.grpc.call(name, b"") for name in ("GetCheckpointInfo", "DHTPing")]
-    tried = [*replies.values(), *documented]
-    why = "none of these operations is known by its name"
-    context.judge("GR-NAME-001", any(item.code != UNKNOWN for item in tried), why, *tried)
 
 
 _FORWARD = fields_of_message("PipelineForwardResponse")

@@ -9,7 +9,7 @@ import time
 from operator import lt
 
 from conformance.checks.mixed_keys import REFUND_NAMED, judge_refund
-from conformance.checks.native import native_get
+from conformance.checks.native import document_at, mapped, native_get
 from conformance.checks.native_named import responses, texts_in
 from conformance.checks.signed import LOCKED, POLLED, judge_locked
 from conformance.checks.signed_requests import (
@@ -19,6 +19,7 @@ from conformance.checks.signed_requests import (
     LOOK_S,
     PENDING,
     Account,
+    Unanswered,
     at_rest,
     atoms_of,
     begin_unanswered,
@@ -43,11 +44,11 @@ LATE_BLOCKS, LATE_S = 3, 4.0
 STEP_S = 2.0
 REFUNDED, OVER = "ST-004", "expired"
 KEPT, LINKED, SILENT = "NT-RULE-083", "NT-RULE-084", "NT-RULE-089"
-EARLY, STAYS = "NT-RULE-096", "NT-RULE-097"
+EARLY, STAYS, GAINED = "NT-RULE-096", "NT-RULE-097", "NT-RULE-098"
 ARTIFACT, MOST_LINKS = re.compile(r"/artifacts/sha256/[0-9a-f]{64}\Z", re.ASCII), 4
 
 
-@requirement(REFUNDED, REFUND_NAMED, LOCKED, POLLED, SILENT, EARLY)
+@requirement(REFUNDED, REFUND_NAMED, LOCKED, POLLED, SILENT, EARLY, GAINED)
 def without_answer(context: Context) -> None:
     """Broadcast a request that nobody answers, and wait for its expiry and its refund."""
     begun = begin_unanswered(context)
@@ -84,6 +85,8 @@ def without_answer(context: Context) -> None:
     before = begun.before.money
     # A fee may be kept, and what was looked at meanwhile may have been over already.
     held = after.money != seen.money or after.money == before
+    if context.edition >= FIFTH:
+        _judge_gain(context, begun, after)
     if context.edition >= FOURTH and after.money != before:
         if not begun.meanwhile.pending:
             why = "it was over before its account was read, and that has changed otherwise"
@@ -153,6 +156,24 @@ def _links(context: Context) -> tuple[Answer, list[str]]:
     answer = native_get(context, "/api/model/checkpoint.json")
     texts = texts_in(answer.json_object() if answer.ok else None)
     return answer, [text for text in texts if ARTIFACT.match(text)]
+
+
+def _judge_gain(context: Context, begun: Unanswered, after: Account) -> None:
+    """Rule on an account that a refund has given more than it had, by a price or a fee."""
+    prices = [int(text) for text in _prices(context) if text.isdecimal()]
+    had, has = atoms_of(begun.before), atoms_of(after)
+    gains = {now - then for then, now in zip(had, has, strict=False)} - {0}
+    if len(had) == len(has):
+        wrong = gains & {begun.made.cost, *prices} - {0}
+        why = f"{brief(begun.before.money)} before it, and {brief(after.money)} after its refund"
+        context.judge(GAINED, not wrong, why, begun.before.answer, begun.sent, after.answer)
+
+
+def _prices(context: Context) -> list[str]:
+    """Return the prices and fees that the node declares for requests, as they are written."""
+    _, document = document_at(context, "/api/inference")
+    found = mapped(context, "/api/inference money", document)
+    return [value for value in found if isinstance(value, str)]
 
 
 def _rises(earlier: Account, later: Account) -> bool:

@@ -4,6 +4,7 @@ A second list of faults for the ninth stranger's node has shown them.
 """
 
 import re
+import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,8 @@ from conformance.judging.mutants.followed_edges import Impatient
 from conformance.judging.mutants.followed_refused import SEND, STAKE
 from conformance.judging.mutants.followed_sizes import Dearer
 from conformance.judging.mutants.mixed_native import API, become
-from conformance.judging.toy.answers import Asked, Response, Sent, error
+from conformance.judging.toy.answers import Asked, Response, Sent, error, now
+from conformance.judging.toy.node import SECOND
 
 MEMO_BYTES, WRAPS_AT, LARGE, FEE = 100, 2, 30, 1.0
 ALIKE_BYTES, LISTED, FEW = 4, 20, 7
@@ -236,7 +238,30 @@ def by_chance(response: Response) -> None:
         entry["timestamp"] = f"2026-01-01T00:00:{7 * at % 10:02}Z"
 
 
+def overdrawn(asked: Asked, response: Response) -> None:
+    """Make transfers of little more than there is."""
+    short = response.json["error"].get("details", {}) if response.status == 402 else {}
+    if asked.path == SEND and short and short["required"] < short["available"] + 1:
+        made = {
+            "transaction_id": uuid.uuid4().hex,
+            "from": "second",
+            "to": "toy",
+            "fee": FEE,
+            "memo": "",
+        }
+        told = {"amount": asked.body["amount"], "status": "confirmed", "timestamp": now()}
+        become(response, Response(json={**made, **told}))
+
+
+def one_wallet(asked: Asked, response: Response) -> None:
+    """Forbid stakes to the second account."""
+    if asked.path == STAKE and SECOND in (asked.authorization or ""):
+        become(response, error(403, "FORBIDDEN", "not with this token"))
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-ERR-035", overdrawn),
+    ("NA-AUTH-039", one_wallet),
     ("NA-QUERY-025", on(f"{API}/wallet/transactions", by_chance)),
     ("NA-QUERY-024", of_five),
     ("NA-QUERY-023", on(f"{API}/wallet/transactions", cut_silently)),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from conformance import messages
-from conformance.checks.rpc import NOT_SHOWN
+from conformance.checks.not_shown import NOT_SHOWN
 from conformance.checks.wallet import EXCESS
 from conformance.judging.hooks import CONFIG, Drifting, Grpc, Http, grpc_status, on, put
 from conformance.judging.toy.answers import Asked, Response, error, no_grpc_hook, no_http_hook

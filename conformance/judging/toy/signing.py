@@ -23,7 +23,7 @@ CHAIN, PAYER, OTHER = "toy-1", "02" + "cd" * 32, "02" + "ef" * 32
 # So long a response is kept where it should be kept longer.
 DROPPED_S = 1.0
 BLOCK_S, ANSWERED_S = 0.2, 0.3
-PRICE, FIRST, LIVES, SOON = 1000, 8, 1000, 4
+PRICE, FEE, FIRST, LIVES, SOON = 1000, 1, 8, 1000, 4
 NOBODY = "nobody"
 QUEUE = "queue_size"
 
@@ -138,6 +138,7 @@ class SigningToy(ToyNode):
                 job.end = "expired"
                 kept = self.fault in ("unrefunded", "unlocked")
                 self.balances[self._payer(job.body)] += 0 if kept else PRICE
+                self.balances[self._payer(job.body)] += FEE if self.fault == "generous" else 0
             elif answered:
                 job.end = "completed"
                 self.balances[job.body["payer"]] -= PRICE if self.fault == "unlocked" else 0
@@ -217,6 +218,7 @@ FAULTS = {
     "remembering": "NT-RULE-046", "hidden": "ST-001", "dropped": "NT-RULE-083",
     "first pays": "NT-RULE-085", "cut": "NT-RULE-086",
     "named otherwise": "NT-RULE-092", "hasty": "NT-RULE-096", "forgetful": "NT-RULE-097",
+    "generous": "NT-RULE-098",
     "overdue": "NT-RULE-089", "whitewashed": "NT-RULE-090",
 }  # fmt: skip
 
