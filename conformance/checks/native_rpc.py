@@ -16,6 +16,7 @@ from conformance.checks.native_named import texts_in
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -262,6 +263,8 @@ def native_rpc_paths(context: Context) -> None:
         text = answer.body.decode("utf-8", "replace").replace(path, "")
         return answer, f"{answer.status} {_NUMBER.sub('', text)}"
 
+    if context.edition >= FIFTH:
+        _judge_paths(context)
     control, unknown = ask(NO_PATH)
     found = {path: ask(path) for path in QUERY_PATHS}
     lacking = [path for path, (_, outcome) in found.items() if outcome == unknown]
@@ -270,6 +273,23 @@ def native_rpc_paths(context: Context) -> None:
         why = f"{brief(lacking)} is answered like a path that does not exist, the other one is not"
         shown = (answer for answer, _ in found.values())
         context.judge("NT-RULE-044", not lacking, why, control, *shown)
+
+
+def _judge_paths(context: Context) -> None:
+    """Rule on a path that is refused, with whatever data, where the other one is served."""
+    ident = (context.target.request_id or "none").encode().hex()
+    found = dict[str, list[Answer]]()
+    served = set[str]()
+    for path in (NO_PATH, *QUERY_PATHS):
+        for data in ({}, {"data": "6e6f6e65"}, {"data": ident}):
+            answer, result = _rpc(context, "abci_query", {"path": path, **data})
+            found.setdefault(path, []).append(answer)
+            served |= {path} if result is not None else set()
+    if NO_PATH not in served and served:
+        lacking = set(QUERY_PATHS) - served
+        why = f"{brief(sorted(lacking))} is refused with any data, {brief(sorted(served))} is not"
+        shown = (answer for answers in found.values() for answer in answers)
+        context.judge("NT-RULE-044", not lacking, why, *shown)
 
 
 def error_code(answer: Answer) -> Json:
