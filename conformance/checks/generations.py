@@ -97,13 +97,14 @@ def _judge_piece(context: Context, body: dict[str, Json], part: float) -> None:
 
 
 def _late_piece(text: str, least: int) -> str:
-    """Return a piece that is in the text for the first time behind so many letters."""
+    """Return a piece that is in the text, but not in so many of its letters; or nothing."""
     for size, at in product(PIECES, range(least, len(text))):
         piece = text[at : at + size]
         if at + size < len(text) and text.find(piece) >= least:
             return piece
     # A text that repeats itself has none that is short.
-    return text[len(text) // 8 : max(least + len(text) // 4, 1)]
+    piece = text[len(text) // 8 : least + len(text) // 4]
+    return piece if text.find(piece) > 0 else ""
 
 
 def _judge(context: Context, stops: list[str], text: str, *shown: Answer) -> None:
