@@ -5,6 +5,7 @@ node holds are served and differ, and where the layer that is not here is not fo
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 
 from conformance import messages
@@ -33,7 +34,7 @@ def weights_partial(context: Context) -> None:
         raise Skipped("no usual notation of a layer is served")
     draw = Random(context.target.seed)  # noqa: S311 - numbers of layers, no secret
     if context.edition >= FIFTH:
-        _judge_both(context, found[0], (first, last))
+        _judge_both(context, found[0], held)
     if _reads(context, LIST, held):
         absent = last + 2 + draw.randrange(BEYOND)
         for pair in ((first, absent), (absent, first)):
@@ -52,13 +53,21 @@ def weights_partial(context: Context) -> None:
     raise Skipped("no usual notation of a range is served")
 
 
-def _judge_both(context: Context, notation: str, ends: tuple[int, int]) -> None:
+def _judge_both(context: Context, notation: str, held: Sequence[int]) -> None:
     """Rule on the weights of two layers, which are not those of one of them."""
-    alone = [ask_weights(context, notation, at) for at in ends]
-    both = _ask_range(context, LIST, *ends)
-    if both.ok and both.body and all(one.ok for one in alone) and alone[0].body != alone[1].body:
-        why = f"{LIST.format(*ends)!r} brings the same weights as one of these layers"
-        context.judge(BOTH, both.body not in [one.body for one in alone], why, *alone, both)
+    for form in RANGES:
+        # From one layer to the next one, or the two that a list names.
+        pairs = pairwise(held) if form != LIST else [(held[0], held[-1])]
+        ends = next((pair for pair in pairs if form == LIST or pair[1] == pair[0] + 1), None)
+        if ends is None:
+            continue
+        alone = [ask_weights(context, notation, at) for at in ends]
+        # Where the end may be meant without itself, a range from a layer to itself has nothing.
+        itself, both = _ask_range(context, form, ends[0], ends[0]), _ask_range(context, form, *ends)
+        served = both.ok and both.body and all(one.ok for one in alone)
+        if served and itself.body == alone[0].body != alone[1].body:
+            why = f"{form.format(*ends)!r} brings the same weights as one of these layers"
+            context.judge(BOTH, both.body not in [one.body for one in alone], why, *alone, both)
 
 
 def _reads(context: Context, form: str, held: Sequence[int]) -> bool:
