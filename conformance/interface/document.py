@@ -216,5 +216,5 @@ def _file(check: str) -> str:
     if check in passive.CHECKS:
         source = inspect.getsourcefile(passive)
     else:
-        source = inspect.getsourcefile(inspect.unwrap(checks()[check].run))
+        source = inspect.getsourcefile(inspect.unwrap(checks()[check].function))
     return Path(source or "").relative_to(HOME).as_posix()

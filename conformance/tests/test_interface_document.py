@@ -38,6 +38,19 @@ def test_each_requirement_has_one_anchor() -> None:
     assert len(set(anchors)) == len(anchors)
 
 
+def test_a_check_leads_to_the_file_that_it_is_in() -> None:
+    linked = set[str]()
+
+    def link(file: str, shown: str) -> str:
+        linked.add(file)
+        return shown
+
+    document.render(link)
+    linked = {file for file in linked if file.endswith(".py")}
+    assert len(linked) > 60
+    assert {name for name in linked if not name.startswith(("checks/", "passive/"))} == set()
+
+
 def test_each_section_of_the_catalogue_is_there() -> None:
     sections = {item.section for item in load().values()}
     assert {f"section-{section}" for section in sections} < set(ANCHOR.findall(render()))
