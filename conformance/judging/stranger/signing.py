@@ -156,6 +156,20 @@ def own_tool(script: str, *command: str) -> dict[str, Any]:
     return found
 
 
+def made_by_tool(message: dict[str, Any], prompt: str, expires: int) -> Request:
+    """Return a request of a tool that prints the call for /rpc, and what it is called by."""
+    return Request(
+        "/rpc",
+        message["rpc"],
+        request_id=message["request_id"],
+        hash=message["hash"],
+        public_key=message["public_key"],
+        prompt=prompt,
+        cost=message["cost_atoms"],
+        expires=expires,
+    )
+
+
 def new_prompt() -> str:
     """Return a prompt with a word that no other has, longer than a column of a table."""
     word = "".join(secrets.choice(string.ascii_lowercase) for _ in range(12))

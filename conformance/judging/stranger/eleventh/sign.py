@@ -48,16 +48,7 @@ def make(options: argparse.Namespace) -> signing.Message:
     if kind == signing.FOREIGN:
         fields["chain_id"] = network["chain_id"] + "-other"
     message = _signed("request", fields)
-    return signing.Request(
-        "/rpc",
-        message["rpc"],
-        request_id=message["request_id"],
-        hash=message["hash"],
-        public_key=key,
-        prompt=fields["prompt"],
-        cost=message["cost_atoms"],
-        expires=fields["expires_height"],
-    )
+    return signing.made_by_tool(message, fields["prompt"], fields["expires_height"])
 
 
 if __name__ == "__main__":

@@ -47,16 +47,7 @@ def make(options: argparse.Namespace) -> signing.Message:
     if kind == signing.FOREIGN:
         named["chain_id"] = network["chain_id"] + "-other"
     message = _signed("request", named)
-    return signing.Request(
-        "/rpc",
-        message["rpc"],
-        request_id=message["request_id"],
-        hash=message["hash"],
-        public_key=key,
-        prompt=named["prompt"],
-        cost=message["cost_atoms"],
-        expires=named["expires_height"],
-    )
+    return signing.made_by_tool(message, named["prompt"], named["expires_height"])
 
 
 if __name__ == "__main__":
