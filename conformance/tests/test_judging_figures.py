@@ -16,7 +16,7 @@ from conformance.tests.conftest import Judge
 UNSEEN, WHY = "NA-PEERS-001", "nobody has looked"
 NOT_OF_CLIENTS = {
     "NT-RULE-030", "NT-RULE-040", "NT-RULE-054", "NT-RULE-061", "NT-RULE-063", "LIM-008",
-    "NT-RULE-002", "NT-RULE-068", "NT-RULE-084", "NT-RULE-086", "NT-RULE-087",
+    "NT-RULE-002", "NT-RULE-068", "NT-RULE-084", "NT-RULE-086", "NT-RULE-087", "NT-RULE-093",
     "GR-GOSSIP-005", "GR-GOSSIP-007", "PL-BWD-003", "GR-PIPELINE-BACKWARD-RESPONSE-01",
     "DH-030", "NA-WALLET-047", "NA-WALLET-055", "NA-WALLET-059",
 }  # fmt: skip

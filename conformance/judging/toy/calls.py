@@ -50,7 +50,7 @@ def _weights(named: str) -> Any:
     layers = range(int(begin), int(end or begin) + 1)
     if not layers or not all(layer in HELD for layer in layers):
         return "NOT_FOUND"
-    return {"weights_data": f"weights of {named}".encode()}
+    return {"weights_data": "".join(f"weights of {layer}" for layer in layers).encode()}
 
 
 def _pass_on(url: str, request: Any) -> None:
