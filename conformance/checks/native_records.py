@@ -28,6 +28,7 @@ PAGE, ENOUGH = 10, 3
 _RESPONSE = re.compile(r"(response|result|output)s?\Z", re.ASCII | re.IGNORECASE)
 _RESULTS = re.compile(r"(\w*_)?results?\Z", re.ASCII | re.IGNORECASE)
 _NAMED = re.compile(r"(\w*_)?(id|hash|transaction|tx)\Z", re.ASCII | re.IGNORECASE)
+_HEIGHT = re.compile(r"\d{1,18}\Z", re.ASCII)
 _TIP = re.compile(r"((latest|current|observed)_)?(block|tip|head|pair)\Z", re.ASCII | re.IGNORECASE)
 _HASH = re.compile(r"(block_?)?hash\Z", re.ASCII | re.IGNORECASE)
 
@@ -186,7 +187,7 @@ def _judge_named(context: Context) -> None:
         named = [
             name for name, value in whole.items() if _RESULTS.match(name) and _pairs(value, value)
         ]
-        if not named or not heights or not str(heights[0]).isdecimal():
+        if not named or not heights or not _HEIGHT.match(str(heights[0])):
             continue
         height = int(str(heights[0]))
         # Whether a page ends before that height, or with it, is not said.

@@ -160,20 +160,14 @@ def _links(context: Context) -> tuple[Answer, list[str]]:
 
 def _judge_gain(context: Context, begun: Unanswered, after: Account) -> None:
     """Rule on an account that a refund has given more than it had, by a price or a fee."""
-    prices = [int(text) for text in _prices(context) if text.isdecimal()]
+    answer, document = document_at(context, "/api/inference")
+    prices = Account(answer, [], mapped(context, "/api/inference money", document))
     had, has = atoms_of(begun.before), atoms_of(after)
-    gains = {now - then for then, now in zip(had, has, strict=False)} - {0}
     if len(had) == len(has):
-        wrong = gains & {begun.made.cost, *prices} - {0}
+        gains = {now - then for then, now in zip(had, has, strict=True)} - {0}
+        wrong = gains & {begun.made.cost, *atoms_of(prices)}
         why = f"{brief(begun.before.money)} before it, and {brief(after.money)} after its refund"
         context.judge(GAINED, not wrong, why, begun.before.answer, begun.sent, after.answer)
-
-
-def _prices(context: Context) -> list[str]:
-    """Return the prices and fees that the node declares for requests, as they are written."""
-    _, document = document_at(context, "/api/inference")
-    found = mapped(context, "/api/inference money", document)
-    return [value for value in found if isinstance(value, str)]
 
 
 def _rises(earlier: Account, later: Account) -> bool:
