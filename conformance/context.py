@@ -18,7 +18,7 @@ from conformance.httpwire import (
     Unanswered,
     Written,
 )
-from conformance.passive import calls, memory, resources, tokens
+from conformance.passive import calls, chain, memory, resources, tokens
 from conformance.peer.peer import Peer
 from conformance.shapes import lookup
 from conformance.strictjson import Json, is_int, is_number
@@ -87,6 +87,8 @@ class Service:
         self.tries: list[Reply] = []
         # The form of sender_url with which gradients come back to the suite; empty if none does.
         self.sender_urls: tuple[str, ...] | None = None
+        # Whether they came to its HTTP port instead, for a URL of HTTP.
+        self.at_http = False
         # A gradient that the node accepts, or why none is known.
         self.found_gradient: dict[str, Any] | None = None
         self.no_gradient: str | None = None
@@ -115,6 +117,8 @@ class Service:
         self.available: dict[Credential, float] = {}
         # What all answers over HTTP have said so far.
         self.memory = memory.Memory()
+        # And those of the native API of one block, one request or one account.
+        self.chain = chain.Chain()
 
     def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
         """Return whether a call failed because nothing has ever answered on the gRPC port.
@@ -165,7 +169,7 @@ class Context(Findings):
         # Every answer is also judged by the passive checks.
         everywhere = frozenset[str]()
         if target.edition >= resources.SINCE:
-            everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS
+            everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS | chain.IDS
         super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
         self.target = target
         self.http = http

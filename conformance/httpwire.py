@@ -334,9 +334,11 @@ class HttpClient:
                 headers=request.headers(),
                 encode_chunked=request.written.chunked,
             )
+            # The connection forgets it where the response is to be the last one.
+            sock = connection.sock
             response = connection.getresponse()
             seen = {"status": response.status, "headers": response.getheaders()}
-            fault = read_body(response, body, arrivals, began, request.timeout_s)
+            fault = read_body(response, body, arrivals, began, request.timeout_s, sock)
             # The connection is free for another request only then.
             response.close()
         except TimeoutError:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 from conformance.catalogue import Condition, FieldRule, fields_of, load
+from conformance.editions import FIFTH
 from conformance.findings import Findings, Shown
 from conformance.strictjson import TYPES, Json, brief, is_number
 from conformance.times import date_fault, timestamp_fault
@@ -80,11 +81,32 @@ def _met(document: Json, condition: Condition) -> bool:
 def judge_shape(findings: Findings, resource: str, document: Json, *shown: Shown) -> None:
     """Rule on every field of the resource that the JSON document shows."""
     catalogue = load()
+    lists = set[str]()
     for ident in fields_of(resource):
         rule = catalogue[ident].field
         if rule is None or (rule.when is not None and not _met(document, rule.when)):
             continue
+        of_entries, _, _ = rule.path.rpartition("[].")
+        if findings.edition >= FIFTH and of_entries and of_entries not in lists:
+            lists.add(of_entries)
+            _judge_entries(findings, ident, rule, document, shown)
         _judge_field(findings, ident, rule, document, shown)
+
+
+def _judge_entries(
+    findings: Findings, ident: str, rule: FieldRule, document: Json, shown: tuple[Shown, ...]
+) -> None:
+    """Rule on the entries of an array: what is no object has none of the fields of one.
+
+    It is said of one of these fields only.
+    """
+    path, _, key = rule.path.rpartition("[].")
+    for entries in lookup(document, path):
+        listed = entries if isinstance(entries, list) else []
+        bare = [entry for entry in listed if not isinstance(entry, dict)]
+        if bare:
+            why = f"an entry of {path} is {brief(bare[0])}, and has no {key}"
+            findings.fails(ident, why, *shown)
 
 
 def _judge_field(

@@ -3,6 +3,7 @@
 Invariant: every change is undone; what could not be restored is reported.
 """
 
+from conformance.checks.again import run_again
 from conformance.checks.changes import BATCH, taken
 from conformance.checks.config import flat, nested, patch, read_config, restore
 from conformance.checks.counting import EARLY_TOKENS, early
@@ -14,7 +15,7 @@ from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief, is_number
 
-THREADS = "resources.cpu_threads"
+THREADS, STEPS = "resources.cpu_threads", "training.diloco_steps"
 SHORTENED, CHANGED = "NA-INF-049", "NA-PATCH-123"
 # Both are the same number where a byte holds them, and one that ends a generation at once.
 BYTE, TRIES = 256, 3
@@ -26,7 +27,7 @@ PROMPTS = ("List three fruits, one in each line:\n1.", "Write a poem of two line
 # What is one and 44 in a byte, and in two bytes one; and round numbers.
 NUMBERS = {
     BATCH: (257, 300, 64), THREADS: (24, 2),
-    "training.diloco_steps": (300, 65537, 50, 1000, 100_000),
+    STEPS: (300, 65537, 50, 1000, 100_000),
 }  # fmt: skip
 # Above what most machines have, and rates of few digits and of many.
 FRACTIONS = {
@@ -93,6 +94,8 @@ def config_beyond(context: Context) -> None:
             # What a node shows as 4.0 it may not take so again.
             for value in values if isinstance(flat(original).get(path), int) else ():
                 _judge_set(context, path, value, 0.0)
+                if path == STEPS:
+                    run_again(context, "shape-training-global", f"after {path} was set to {value}")
         for path, fractions in FRACTIONS.items():
             for part in fractions if is_number(flat(original).get(path)) else ():
                 _judge_set(context, path, part, part * ROUNDED)

@@ -5,9 +5,10 @@ own one is a violation only if it is that of another request, and both are alway
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import cycle, islice, takewhile
+from functools import partial
+from itertools import cycle, islice, repeat, takewhile
 
 from conformance.checks.auth import INVENTED
 from conformance.checks.effects import stream_values
@@ -18,6 +19,7 @@ from conformance.checks.node_reads import AUTH_READS
 from conformance.checks.passes import send_forward
 from conformance.checks.stream import LONG
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import ANONYMOUS, Answer, Unanswered
@@ -27,6 +29,8 @@ from conformance.strictjson import Json, brief
 
 OWN_TEXT, OWN_TENSOR, GUARDED = "NA-INF-047", "PL-FWD-015", "NA-AUTH-035"
 AT_ONCE, ROUNDS = 4, 2
+# So many texts beside a stream.
+BESIDE = 6
 TOKENS = 16
 # So many tokens that are another's are no chance, if so many of them are unlike.
 RUN, UNLIKE = 5, 3
@@ -73,30 +77,58 @@ def is_crossed(found: Pieces, own: Pieces, other: Pieces) -> bool:
 def generations_crossed(context: Context) -> None:
     """POST /inference for two prompts, each by itself, then both at the same moment."""
     skipped: list[Skipped] = []
-    for ask in (_result, _streamed):
+    tries: list[Callable[[Context], None]] = [
+        partial(_judge_texts, ask=ask) for ask in (_result, _streamed)
+    ]
+    if context.edition >= FIFTH:
+        tries.append(_judge_beside)
+    for each in tries:
         try:
-            _judge_texts(context, ask)
+            each(context)
         except Skipped as reason:
             skipped.append(reason)
     if OWN_TEXT not in context.ruled_on() and skipped:
         raise skipped[0]
 
 
-def _judge_texts(context: Context, ask: _Ask) -> None:
+def _by_themselves(context: Context, ask: _Ask) -> list[tuple[Answer, Pieces]]:
+    """Return the text of each prompt. Raises `Skipped` if it has not always the same one."""
     alone = [[ask(context, body) for _ in range(2)] for body in _bodies()]
     texts = [pair[0][1] for pair in alone]
     if texts[0] == texts[1] or any(first[1] != again[1] for first, again in alone):
         raise Skipped("a prompt has not always the same text, or another one has it too")
+    return [first for first, _ in alone]
+
+
+def _judge_text(
+    context: Context, at: int, alone: list[tuple[Answer, Pieces]], answer: Answer, text: Pieces
+) -> None:
+    (first, own), (second, other) = alone[at], alone[1 - at]
+    why = f"{brief(PROMPTS[at])}, asked beside {brief(PROMPTS[1 - at])}, has the"
+    why = f"{why} text of that: {brief(''.join(text), 120)}"
+    context.judge(OWN_TEXT, not is_crossed(text, own, other), why, first, second, answer)
+
+
+def _judge_beside(context: Context) -> None:
+    """Generate a text for the second prompt while long streams for the first one are sent."""
+    alone = _by_themselves(context, _result)
+    streamed, body = _bodies()
+    asks = repeat(partial(context.infer, body), BESIDE)
+    read, _ = meanwhile(context, {**streamed, "max_tokens": LONG, "stream": True}, asks)
+    for answer in read:
+        text = (answer.json_object() or {}).get("text")
+        if answer.ok and isinstance(text, str):
+            _judge_text(context, 1, alone, answer, (text,))
+
+
+def _judge_texts(context: Context, ask: _Ask) -> None:
+    alone = _by_themselves(context, ask)
     for _ in range(ROUNDS):
         bodies = list(islice(cycle(_bodies()), AT_ONCE))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             found = list(pool.map(lambda body: ask(context, body), bodies))
         for at, (answer, text) in enumerate(found):
-            own, other = texts[at % 2], texts[1 - at % 2]
-            why = f"{brief(PROMPTS[at % 2])}, asked beside {brief(PROMPTS[1 - at % 2])}, has the"
-            why = f"{why} text of that: {brief(''.join(text), 120)}"
-            shown = alone[at % 2][0][0], alone[1 - at % 2][0][0], answer
-            context.judge(OWN_TEXT, not is_crossed(text, own, other), why, *shown)
+            _judge_text(context, at % 2, alone, answer, text)
 
 
 @requirement(OWN_TENSOR)
@@ -122,10 +154,13 @@ def passes_crossed(context: Context) -> None:
             context.judge(OWN_TENSOR, not crossed, why, alone[1 - at % 2][0], reply)
 
 
-@requirement(GUARDED)
-def guards_meanwhile(context: Context) -> None:
-    """GET the Auth routes without a valid token, while generations of both accounts are made."""
-    body: Json = {"prompt": PROMPTS[0], "max_tokens": LONG}
+def meanwhile(
+    context: Context, body: dict[str, Json], reads: Iterable[Callable[[], Answer]]
+) -> tuple[list[Answer], list[Answer]]:
+    """Make a generation for each account, and read one after the other as long as it lasts.
+
+    Returns what was read, and the generations. Raises `Skipped` if none of them is made.
+    """
     begun, read = threading.Event(), list[Answer]()
 
     def ask(at: int) -> Answer:
@@ -133,20 +168,12 @@ def guards_meanwhile(context: Context) -> None:
         account = context.target.second if at % 2 else context.target.valid
         return context.infer(body, credential=account)
 
-    readers = [
-        (resource, reader)
-        for resource in AUTH_READS
-        for reader in (ANONYMOUS, INVENTED)
-        if context.api("GET", resource.path, credential=reader).status == 401
-    ]
-    if not readers:
-        raise Skipped("no read without a valid token is refused, while nothing is generated either")
     with ThreadPoolExecutor(2) as pool:
         asked: list[Future[Answer]] = [pool.submit(ask, at) for at in range(2)]
         begun.wait()
-        for resource, reader in cycle(readers):
-            read.append(context.api("GET", resource.path, credential=reader))
-            if all(one.done() for one in asked) or len(read) >= MOST_READ:
+        for reading in islice(reads, MOST_READ):
+            read.append(reading())
+            if all(one.done() for one in asked):
                 break
         try:
             made = [one.result() for one in asked]
@@ -154,7 +181,25 @@ def guards_meanwhile(context: Context) -> None:
             raise Skipped(f"no generation ends: {reason.why}") from None
     if not any(answer.ok for answer in made):
         raise Skipped(f"no generation is made, status {made[0].status}")
-    open_ones = [answer for answer in read if answer.ok]
-    shown = f"{len(open_ones)} of {len(read)} reads without a valid token are served"
-    why = f"{shown} while a generation is made"
-    context.judge(GUARDED, not open_ones, why, *(open_ones or read)[:2], *made[:1])
+    return read, made
+
+
+@requirement(GUARDED)
+def guards_meanwhile(context: Context) -> None:
+    """GET the Auth routes without a valid token, while generations of both accounts are made."""
+    readers = [
+        partial(context.api, "GET", resource.path, credential=reader)
+        for resource in AUTH_READS
+        for reader in (ANONYMOUS, INVENTED)
+        if context.api("GET", resource.path, credential=reader).status == 401
+    ]
+    if not readers:
+        raise Skipped("no read without a valid token is refused, while nothing is generated either")
+    body: dict[str, Json] = {"prompt": PROMPTS[0], "max_tokens": LONG}
+    bodies = [body, {**body, "stream": True}] if context.edition >= FIFTH else [body]
+    for each in bodies:
+        read, made = meanwhile(context, each, cycle(readers))
+        open_ones = [answer for answer in read if answer.ok]
+        shown = f"{len(open_ones)} of {len(read)} reads without a valid token are served"
+        why = f"{shown} while a {'stream is sent' if 'stream' in each else 'generation is made'}"
+        context.judge(GUARDED, not open_ones, why, *(open_ones or read)[:2], *made[:1])

@@ -15,7 +15,7 @@ from conformance.catalogue import fields_of_message
 from conformance.checks.answers import judge_message, judge_operation
 from conformance.checks.numbers import judge_necessary
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
@@ -26,6 +26,8 @@ NODE_ID_BYTES = 20
 # The first edition that looks for what is not there a second time.
 AGAIN_SINCE = 4
 TRIES = 3
+# So many bytes have keys that are no node's ID.
+OTHER_LENGTHS = (19, 21, 32)
 _INFO = fields_of_message("DHTNodeInfo")
 # What every answer shows.
 _EVERY = ("DH-013", "DH-017", "GR-NUM-001")
@@ -277,12 +279,28 @@ def dht_store(context: Context) -> None:
     )
     explore(context, addresses, store, examples=max(3, context.target.examples // 2))
     store("A value, with Capitals: and spaces")
+    if context.edition >= FIFTH:
+        for length in OTHER_LENGTHS:
+            _judge_other_length(context, length)
     key = os.urandom(NODE_ID_BYTES)
     _store_and_find(context, key, "192.0.2.1:9000")
     _judge_neighbour(context, key)
     stored, _ = _store(context, key, "192.0.2.2:9000")
     reply, found = find_value(context, key)
     context.observe("DH-010", f"afterwards it is {brief(found.value)}", stored, reply)
+
+
+def _judge_other_length(context: Context, length: int) -> None:
+    """Store under a key of another length, which a node may refuse, and look it up."""
+    key = os.urandom(length)
+    request = messages.make("DHTStoreRequest", sender=SENDER, key=key, value="192.0.2.3:9000")
+    stored = context.grpc.call("DHTStore", request)
+    if stored.message is None or not stored.message.success:
+        asked = messages.make("DHTFindValueRequest", sender=SENDER, key=key)
+        reply = context.grpc.call("DHTFindValue", asked)
+        found = reply.message is not None and reply.message.found
+        why = f"a store under a key of {length} bytes is refused, and its value is found"
+        context.judge("DH-019", not found, why, stored, reply)
 
 
 def _judge_neighbour(context: Context, key: bytes) -> None:

@@ -20,11 +20,13 @@ from conformance.grpcwire import Reply
 from conformance.registry import requirement
 from conformance.strictjson import brief
 
-CLOSEST, READABLE = "DH-032", "DH-033"
+CLOSEST, READABLE, NEWCOMERS = "DH-032", "DH-033", "DH-035"
 SEARCHES = {"DHTFindNode": "target_id", "DHTFindValue": "key"}
 SENDERS, TARGETS, ELSEWHERE = 30, 3, 2
 # Low and high ones, on which nobody answers.
 PORTS = (SENDER.port, 19, 33_019, 49_019, 65_019)
+# So many of the first and of the last senders are looked for.
+FEW = 5
 # Such a part of the longest list.
 MUCH_LESS = 0.5
 # So many of the first bits may an ID have in common with a target.
@@ -66,12 +68,13 @@ def _search(context: Context, operation: str, target: bytes) -> Listing | None:
     return Listing(reply, nodes, bytes(answer.responder.node_id))
 
 
-@requirement(CLOSEST, READABLE, "DH-013")
+@requirement(CLOSEST, READABLE, NEWCOMERS, "DH-013")
 def dht_crowd(context: Context) -> None:
     """Call DHTPing as many senders, and compare both searches for drawn targets among them."""
     draw = Random(context.target.seed)  # noqa: S311 - IDs of senders, no secret
     targets = [draw.randbytes(NODE_ID_BYTES) for _ in range(TARGETS)]
-    for ident in _senders(draw, targets):
+    senders = list(_senders(draw, targets))
+    for ident in senders:
         host = f"127.0.0.{draw.randrange(2, 128)}"
         sender = messages.make("DHTNodeInfo", node_id=ident, ip=host, port=draw.choice(PORTS))
         context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
@@ -98,6 +101,25 @@ def dht_crowd(context: Context) -> None:
     for operation in SEARCHES:
         _judge_ips(context, operation, [v for k, v in listings.items() if k[0] == operation])
     _judge_closest(context, targets, listings)
+    if context.edition >= FIFTH:
+        _judge_newcomers(context, senders)
+
+
+def _judge_newcomers(context: Context, senders: list[bytes]) -> None:
+    """Rule on whether those who came last are listed in searches for themselves.
+
+    A node may learn of nobody who pings it, or of a few of many; then the first are none either.
+    """
+    shown, known = list[Reply](), list[bool]()
+    for ident in (*senders[:FEW], *senders[-FEW:]):
+        listing = _search(context, "DHTFindNode", ident)
+        known.append(listing is not None and ident in listing.nodes)
+        shown += [listing.reply] if listing is not None else []
+    if any(known[:FEW]):
+        why = (
+            f"of the first {FEW} of {len(senders)} senders some are listed, of the last {FEW} none"
+        )
+        context.judge(NEWCOMERS, any(known[FEW:]), why, *shown[:2], *shown[-2:])
 
 
 def _judge_ips(context: Context, operation: str, listings: list[Listing]) -> None:

@@ -7,17 +7,21 @@ what it says of an answer does not hold; so checks that only read run once more 
 
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
+from itertools import cycle
 
 from conformance.catalogue import Effect
 from conformance.checks.again import run_all_again
 from conformance.checks.changes import ENABLED
 from conformance.checks.config import changeable, nested, patch, read_config, restore
+from conformance.checks.crossed import meanwhile
 from conformance.checks.money import read_money
 from conformance.checks.node_reads import AUTH_READS, METRICS, NETWORK, STATUS
+from conformance.checks.stream import LONG
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import API, Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, Answer
 from conformance.registry import requirement
@@ -27,7 +31,8 @@ from conformance.strictjson import Json
 TRIES, BETWEEN_S = 3, 0.3
 BODY: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 2}
 # The statuses of a route that is not there, or that cannot answer.
-MISSING = (404, 405, 500, 501, 503)
+ABSENT = (404, 405, 501)
+MISSING = (*ABSENT, 500, 503)
 Ask = Callable[[], Answer]
 # What the checks of these names say holds in every state.
 AGAIN = (
@@ -111,6 +116,8 @@ def mixed_states(context: Context) -> None:
             _judge_served(context, served, state)
             if OF_TRAINING in state:
                 _judge_again(context, state)
+    if context.edition >= FIFTH and context.target.allows(Effect.SPEND):
+        _judge_busy(context, {name: ask for name, ask in served.items() if "GET" in name})
 
 
 def _judge_served(context: Context, served: dict[str, Ask], state: str) -> None:
@@ -124,6 +131,20 @@ def _judge_served(context: Context, served: dict[str, Ask], state: str) -> None:
         # An account may be empty, or the node busy.
         if answers[-1].ok or answers[-1].status in MISSING:
             context.judge("NA-ROUTE-018", answers[-1].ok, why, *answers)
+
+
+def _judge_busy(context: Context, served: dict[str, Ask]) -> None:
+    """Rule on each read while streams are sent; a node may be too busy to answer, but not lack it.
+
+    What the account lets nobody generate is not looked at.
+    """
+    with suppress(Skipped):
+        body: dict[str, Json] = {**BODY, "max_tokens": LONG, "stream": True}
+        read, made = meanwhile(context, body, cycle(served.values()))
+        for name, answer in zip(cycle(served), read, strict=False):
+            why = f"{name} has status {answer.status} while a stream is sent"
+            if answer.ok or answer.status in ABSENT:
+                context.judge("NA-ROUTE-018", answer.ok, why, answer, *made[:1])
 
 
 def _judge_again(context: Context, state: str) -> None:

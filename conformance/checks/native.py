@@ -12,7 +12,7 @@ from typing import Any
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT, judge_route, served
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
@@ -40,9 +40,16 @@ ENDLESS = ("cut: longer", "timeout: not finished")
 
 
 def native_get(context: Context, path: str, query: dict[str, object] | None = None) -> Answer:
-    """GET a native resource, a second time after an error of the server."""
+    """GET a native resource, a second time after an error of the server.
+
+    What it says is compared with what the answers before have said of the same thing.
+    """
     # Not `context.api`: the passive checks judge the node API, and native errors are not specified.
-    return served(lambda: context.http.call("GET", path, query=query))
+    answer = served(lambda: context.http.call("GET", path, query=query))
+    if context.edition >= FIFTH:
+        chain = context.service.chain
+        chain.judge(context, context.target.field_map, path, query or {}, answer)
+    return answer
 
 
 def members_of(document: Json) -> Iterator[tuple[str, Json]]:

@@ -43,6 +43,8 @@ KEY_PATHS = (
 FARTHER = 100
 # Blocks that are compared with those of the explorer's routes.
 BESIDE = (2, 3, 5)
+# Whether a block or the validators of no height in particular are served.
+LATEST = "NT-RULE-099"
 # What a chain is called in the network identity, and where a status names it.
 CHAIN = ("chain_id", "chain")
 CHAINS = ("chain_id", "node_info.network", "node_info.chain_id")
@@ -85,7 +87,7 @@ def _is_absent(context: Context, answer: Answer) -> bool:
     return (control.status, control.body) == (answer.status, answer.body)
 
 
-@requirement("NT-ROUTE-018", "NT-RULE-003", "NT-RULE-018", "NT-SILENT-003")
+@requirement("NT-ROUTE-018", "NT-RULE-003", "NT-RULE-018", "NT-SILENT-003", LATEST)
 def native_rpc(context: Context) -> None:
     """POST /rpc with the methods status, block and validators, in a JSON-RPC 2.0 envelope."""
     answer, served = _served(context, "status")
@@ -102,6 +104,10 @@ def native_rpc(context: Context) -> None:
         answer, served = _served(context, method)
         shown = f"{method}: status {answer.status} without a result"
         context.judge("NT-RULE-018", served, shown, answer)
+        if served and context.edition >= FIFTH:
+            bare, result = _rpc(context, method, {})
+            why = f"{method} without a height: status {bare.status}, {brief(bare.body)}"
+            context.judge(LATEST, result is not None, why, answer, bare)
 
 
 @requirement("NT-RULE-057")

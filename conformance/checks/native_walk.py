@@ -19,6 +19,7 @@ from conformance.checks.native_documents import (
 )
 from conformance.checks.native_jobs import judge_kept, may_have_failed, named_requests
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
@@ -34,6 +35,7 @@ FAR = 1_000_000
 HASHES = ("hash", "tx_hash", "transaction_hash", "txid")
 READ = ("/api/network", "/api/model", "/api/validators", "/api/inference")
 WRITES = ("PUT", "PATCH", "DELETE")
+SPELT = "NT-RULE-104"
 
 
 @requirement(
@@ -46,6 +48,7 @@ WRITES = ("PUT", "PATCH", "DELETE")
     "NT-RULE-036",
     "NT-RULE-040",
     "NT-RULE-054",
+    SPELT,
     "NT-PAGE-007",
     "NT-PAGE-008",
     "LIM-008",
@@ -141,6 +144,8 @@ def _judge_listed(
             )
             same = str(found[0]).lower() == str(there[0]).lower()
             context.judge("NT-RULE-035", same, why, answer)
+            if same and context.edition >= FIFTH:
+                context.judge(SPELT, found[0] == there[0], why, answer)
 
 
 def _walk(

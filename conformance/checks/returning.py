@@ -30,7 +30,7 @@ from conformance.strictjson import brief
 
 BACKWARD, BACK_REQUEST = "PipelineBackward", "PipelineBackwardRequest"
 ONWARDS, ONCE, FILLED = "PL-BWD-002", "PL-BWD-004", "PL-BWD-005"
-CHANGED = "PL-BWD-014"
+CHANGED, PORT = "PL-BWD-014", "PL-BWD-016"
 ABSENT, OFFLINE = "CL-CODE-007", "CL-CODE-008"
 DEADLINE, PAUSE, GROWS = "CL-CALL-004", "CL-CALL-003", "CL-CALL-005"
 WIDEST = 8
@@ -140,13 +140,17 @@ def bring_back(context: Context) -> Returned:
         for way, url in product(ways, urls):
             if taken is not None and way:
                 break
+            others = _of_http2(context)
             try:
                 taken = _return(context, url, **way)
             except Skipped as refused:
                 why = refused
                 continue
             within_s = peer.patience.settle_s
-            if peer.wait(lambda found=taken: bool(found.calls), within_s):  # type: ignore[misc]
+            came = peer.wait(lambda found=taken: bool(found.calls), within_s)  # type: ignore[misc]
+            if url.startswith("http"):
+                known.at_http = not came and _of_http2(context) > others
+            if came:
                 known.sender_urls = (url,)
                 return taken
         if taken is not None:
@@ -157,7 +161,12 @@ def bring_back(context: Context) -> Returned:
         peer.wait(lambda: False, AGAIN_S)
 
 
-@requirement(ONWARDS, ONCE, FILLED, CHANGED, DEADLINE, *requests.PROVES)
+def _of_http2(context: Context) -> int:
+    """Return how many connections of HTTP/2, as gRPC has, have come to the peer's HTTP port."""
+    return sum(link.http2 for link in context.peer.posts[PEER].http.links)
+
+
+@requirement(ONWARDS, ONCE, FILLED, CHANGED, DEADLINE, PORT, *requests.PROVES)
 def peer_backward(context: Context) -> None:
     """Send a pass with the peer's own sender_url, then its gradients, which have to come back."""
     peer = context.peer
@@ -165,6 +174,9 @@ def peer_backward(context: Context) -> None:
         peer.came()
         taken = bring_back(context)
         calls = taken.calls
+        if context.edition >= FIFTH and (calls or context.service.at_http):
+            why = "gradients for an http URL came to its own port, which is that of HTTP"
+            context.judge(PORT, not context.service.at_http, why, taken.reply)
         named = [call for call in calls if call.message is not None and _ids(call) == taken.ids]
         wrong = "" if named else f"; {len(calls)} with other IDs came" if calls else ""
         why = f"no PipelineBackward of this pass came to sender_url{wrong}"

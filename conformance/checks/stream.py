@@ -3,8 +3,10 @@
 from conformance import strategies
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
+from conformance.httpbody import UNENDED
 from conformance.httpwire import Answer, Unanswered
 from conformance.passive.events import is_final, judge_stream, stream_ids
 from conformance.passive.resources import SINCE as EVERYWHERE_SINCE
@@ -38,11 +40,12 @@ def inference_stream(context: Context) -> None:
 
 
 def _whole(context: Context, body: dict[str, Json]) -> Answer:
-    """Return the answer; a stream that is cut twice is no stream."""
+    """Return the answer; a stream that is cut twice is no stream, nor is one without an end."""
     try:
         return context.infer(body)
     except Unanswered as reason:
-        if context.edition == 1 or not reason.why.startswith("cut"):
+        again = "cut" if context.edition < FIFTH else ("cut", UNENDED)
+        if context.edition == 1 or not reason.why.startswith(again):
             raise
         # Without its frames, which would keep the connection.
         first = reason.with_traceback(None)
@@ -51,6 +54,8 @@ def _whole(context: Context, body: dict[str, Json]) -> Answer:
     except Unanswered as reason:
         if reason.why.startswith("cut"):
             context.fails("NA-INF-011", "the stream is cut twice", first, reason)
+        elif reason.why.startswith(UNENDED) and context.edition >= FIFTH:
+            context.fails("NA-SSE-022", f"twice: {reason.why}", first, reason)
         raise
 
 

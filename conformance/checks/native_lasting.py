@@ -1,0 +1,28 @@
+"""Interface 2.2 and 4.2: a last look at what every check before has read of the native API."""
+
+from conformance.checks.native import native_get
+from conformance.checks.native_documents import numbers_of, read
+from conformance.context import Context
+from conformance.editions import FIFTH
+from conformance.findings import Skipped
+from conformance.passive.chain import NONCE, OVER_STAYS, PAGES, SAME, TOTAL
+from conformance.registry import requirement
+
+PAGE, BLOCKS = 20, 3
+
+
+@requirement(SAME, OVER_STAYS, NONCE, TOTAL)
+def native_lasting(context: Context) -> None:
+    """GET pages, blocks of them, an account and a request, each beside what was read before."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    for _ in range(2):
+        for path, key in PAGES.items():
+            _, document = read(context, path, {"limit": PAGE})
+            numbers = numbers_of(context, f"{path} {key}", key, document)
+            for number in numbers[:BLOCKS] if key == "height" else ():
+                native_get(context, f"/api/block/{number}")
+        if context.target.public_key:
+            native_get(context, "/api/account", {"public_key": context.target.public_key})
+        if context.target.request_id:
+            native_get(context, "/api/inference/request", {"id": context.target.request_id})

@@ -1,0 +1,47 @@
+"""Interface 4.1: stop sequences at the ends of a text: in its first token, and in its last one."""
+
+from conformance.checks.effects import letters
+from conformance.checks.money import TRIES
+from conformance.context import Context
+from conformance.editions import FIFTH
+from conformance.findings import Skipped
+from conformance.httpwire import Answer
+from conformance.registry import requirement
+from conformance.strictjson import Json, brief
+
+LEFT_ALIKE = "NA-INF-053"
+PROMPT = "Once upon a time"
+# Tokens of the texts that are stop sequences afterwards, and how many more may follow then.
+SIZES, MORE = (1, 2, 5), 9
+
+
+@requirement(LEFT_ALIKE)
+def stops_left(context: Context) -> None:
+    """POST /inference for a few tokens; then with their text as a stop sequence, and for more."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    for size in SIZES:
+        plain, text = _text(context, {"max_tokens": size})
+        sequence = text.strip()
+        if not plain.ok or not sequence:
+            continue
+        wrong, shown = "", [plain]
+        for _ in range(TRIES):
+            last, ended = _text(context, {"max_tokens": size, "stop": [sequence]})
+            early, cut = _text(context, {"max_tokens": size + MORE, "stop": [sequence]})
+            shown = [plain, last, early]
+            # A model that has another text each time has another one here, too.
+            unlike = {letters(ended), letters(cut)} == {"", letters(sequence)}
+            if not last.ok or not early.ok or not unlike:
+                wrong = ""
+                break
+            wrong = f"{brief(ended)} of {size} tokens, and {brief(cut)} of more"
+        why = f"with {brief(sequence)} as a stop sequence a text is {wrong}"
+        context.judge(LEFT_ALIKE, not wrong, why, *shown)
+
+
+def _text(context: Context, fields: dict[str, Json]) -> tuple[Answer, str]:
+    """Return an answer and its text, without the prompt that some nodes repeat in it."""
+    answer = context.infer({"prompt": PROMPT, "temperature": 0, **fields})
+    text = (answer.json_object() or {}).get("text")
+    return answer, text.removeprefix(PROMPT) if isinstance(text, str) else ""
