@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from conformance.commands import curl, in_turn
+from conformance.gate import Gate
 from conformance.httpbody import read_body
 from conformance.journal import Exchange, Journal, shown
 from conformance.strictjson import Json, NotJson, Parsed, parse
@@ -181,7 +182,7 @@ class HttpClient:
         self._timeout_s = timeout_s
         self._wait_left_s = max_wait_s
         self.on_limited = on_limited
-        self.check = ""
+        self.check, self.gate = "", Gate()
 
     @property
     def exchanges_made(self) -> int:
@@ -327,6 +328,7 @@ class HttpClient:
         arrivals: list[float] = []
         fault: str | None = None
         try:
+            self.gate.wait(connection)
             connection.request(
                 request.method,
                 self._parts.path + request.path,

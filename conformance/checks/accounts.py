@@ -27,7 +27,7 @@ def accounts_at_once(context: Context) -> None:
         return context.api("GET", BALANCE.path, credential=tokens[number % 2])
 
     for _ in range(TRIES):
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with context.http.gate.holding(AT_ONCE), ThreadPoolExecutor(AT_ONCE) as pool:
             answers = list(pool.map(ask, range(AT_ONCE)))
         # Some may be refused because they are too many.
         read: list[tuple[Answer, Json, Json]] = [

@@ -204,7 +204,8 @@ def config_at_once(context: Context) -> None:
         lost: list[tuple[list[str], list[Answer]]] = []
         for _ in range(TRIES):
             restore(context, original)
-            with ThreadPoolExecutor(len(bodies)) as pool:
+            many, gate = len(bodies), context.http.gate
+            with gate.holding(many), ThreadPoolExecutor(many) as pool:
                 answers = list(pool.map(partial(patch, context), bodies))
             results = [answer.json_object() or {} for answer in answers]
             if not all(map(taken, answers)) or any(one.get("restart_required") for one in results):

@@ -6,6 +6,8 @@ the cost in the result counts only if every try shows it: an older one may be se
 
 import math
 import time
+from collections.abc import Callable
+from functools import partial
 
 from conformance.checks.counting import early
 from conformance.checks.money import (
@@ -18,7 +20,7 @@ from conformance.checks.money import (
     still,
 )
 from conformance.checks.stream import LONG, LONG_SINCE
-from conformance.checks.wallet import AMOUNT, EXCESS
+from conformance.checks.wallet import AMOUNT, EXCESS, MEMO
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
@@ -36,6 +38,8 @@ SETTLED_S = 2.0
 # An unstake of so many times what is staked is one of too much.
 HALF_MORE = 1.5
 LOOK_S = 0.2
+# So few tokens cost something, too.
+SHORT, AFTER = 8, "NA-WALLET-070"
 Body = dict[str, Json]
 
 
@@ -130,7 +134,7 @@ def stream_charged(context: Context) -> None:
     compared.conclude()
 
 
-@requirement("NA-WALLET-063")
+@requirement("NA-WALLET-063", AFTER)
 def charged_alike(context: Context) -> None:
     """POST /inference, then as a stream and with the second token; look what each takes."""
     first, second = context.target.valid, context.target.second
@@ -155,6 +159,43 @@ def charged_alike(context: Context) -> None:
             if turn == TRIES:
                 why = f"a generation takes {usual[1]:g} at once, and {name} nothing"
                 context.fails("NA-WALLET-063", why, usual[0], other[0])
+
+    if context.edition >= FIFTH:
+        _judge_after(context, {**plain, "max_tokens": SHORT})
+
+
+def _judge_after(context: Context, body: Body) -> None:
+    """Rule on generations of the first account that follow something else."""
+    first = context.target.valid
+    own = read_money(context, first).document.get("address")
+    to_itself: Json = {"to": own, "amount": AMOUNT, "memo": MEMO}
+    before: dict[str, Callable[[], Answer]] = {
+        "a stream": partial(context.infer, {**body, "stream": True}),
+        "one of the second account": partial(context.infer, body, credential=context.target.second),
+        "a refused one": partial(
+            context.api, "POST", "/inference", credential=first, json_body={"max_tokens": 1}
+        ),
+        "a transfer": partial(
+            context.api, "POST", "/wallet/send", credential=first, json_body=to_itself
+        ),
+    }
+    for name, ask in before.items():
+        free = list[tuple[Answer, Answer]]()
+        for turn in range(TRIES):
+            usual = _taken(context, body, first)
+            if usual is None or usual[1] <= EXACT:
+                # Nothing is charged, or not at once.
+                break
+            ask()
+            other = _taken(context, body, first, within_s=SETTLED_S if turn else 0)
+            if other is not None and other[1] > EXACT:
+                context.holds(AFTER, usual[0], other[0])
+                break
+            free += [] if other is None else [(usual[0], other[0])]
+        if len(free) == TRIES:
+            context.fails(
+                AFTER, f"a generation is charged at once, and not after {name}", *free[-1]
+            )
 
 
 def _taken(

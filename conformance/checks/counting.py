@@ -133,7 +133,8 @@ def _answered_at_once(context: Context) -> list[Answer]:
         return context.infer({"prompt": "Hello", "max_tokens": EARLY_TOKENS}, credential=account)
 
     accounts = (context.target.valid, context.target.second) * AT_ONCE
-    with ThreadPoolExecutor(len(accounts)) as pool:
+    many = len(accounts)
+    with context.http.gate.holding(many), ThreadPoolExecutor(many) as pool:
         answers = list(pool.map(ask, accounts))
     served = [answer for answer in answers if answer.ok]
     if len(served) < len(answers):

@@ -125,7 +125,7 @@ def _judge_texts(context: Context, ask: _Ask) -> None:
     alone = _by_themselves(context, ask)
     for _ in range(ROUNDS):
         bodies = list(islice(cycle(_bodies()), AT_ONCE))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with context.http.gate.holding(AT_ONCE), ThreadPoolExecutor(AT_ONCE) as pool:
             found = list(pool.map(lambda body: ask(context, body), bodies))
         for at, (answer, text) in enumerate(found):
             _judge_text(context, at % 2, alone, answer, text)

@@ -43,6 +43,7 @@ TRAPS = (
 )
 # Prompts of different lengths, of a few tokens whatever a token is.
 GROWING, ROOM = ("Hello", "Hello there", "Hello there, my friend"), 40
+MORE_ROOM = 110
 # The letters of prompts whose tokens leave room, whether a token is a letter or a word; and what is
 # less than a token for each that is read.
 LENGTHENING, WHOLE_TOKEN = (10, 45, 80, 115, 150), 0.9
@@ -269,17 +270,24 @@ def inference_room(context: Context) -> None:
     sums = {read + written for read, written in used}
     why = f"with max_tokens {ROOM} read and written are {brief(used)}, which always add up"
     context.judge("NA-INF-042", len(sums) > 1 or max(sums) > ROOM, why, *answers)
+    if context.edition >= FIFTH:
+        answers, used = _made_of(context, GROWING[1:], MORE_ROOM)
+        why = f"with max_tokens {MORE_ROOM} read and written are {brief(used)}"
+        both = {read + written for read, written in used}
+        context.judge("NA-INF-042", both != {MORE_ROOM}, why, *answers)
     if context.edition >= TURNED_SINCE:
         answers, used = _made_of(context, [(SENTENCE * FEWER)[:end] for end in LENGTHENING])
         why = f"with max_tokens {ROOM} read and written are {brief(used)}, a line that falls"
         context.judge("NA-INF-042", not _is_falling(used), why, *answers)
 
 
-def _made_of(context: Context, prompts: Sequence[str]) -> tuple[list[Answer], list[Counts]]:
+def _made_of(
+    context: Context, prompts: Sequence[str], room: int = ROOM
+) -> tuple[list[Answer], list[Counts]]:
     """Return the answers to prompts, and how many tokens were read and written for each."""
     answers, used = list[Answer](), list[Counts]()
     for prompt in prompts:
-        answer = context.infer({"prompt": prompt, "max_tokens": ROOM, "temperature": 0})
+        answer = context.infer({"prompt": prompt, "max_tokens": room, "temperature": 0})
         answers.append(answer)
         usage = (answer.json_object() or {}).get("usage") if answer.ok else None
         told = usage if isinstance(usage, dict) else {}
@@ -320,14 +328,14 @@ def inference_at_once(context: Context) -> None:
 
     failed, refused = list[Answer](), list[Answer]()
     for _ in range(TRIES):
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with context.http.gate.holding(AT_ONCE), ThreadPoolExecutor(AT_ONCE) as pool:
             answers = list(pool.map(ask, range(AT_ONCE)))
         # A node that is busy says so, with another status.
         wrong = [answer for answer in answers if answer.status in (401, *FAILED)]
         if not wrong:
             context.holds("NA-INF-040", control, *answers)
             # Each has figures of its own, which are judged as in every answer.
-            with ThreadPoolExecutor(AT_ONCE) as pool:
+            with context.http.gate.holding(AT_ONCE), ThreadPoolExecutor(AT_ONCE) as pool:
                 list(pool.map(ask_for, range(1, AT_ONCE * UNLIKE, UNLIKE)))
             return
         refused += [answer for answer in wrong if answer.status == 401]

@@ -131,7 +131,8 @@ class Accounts:
         if 3 * (first + second) >= had[1].available:
             return None
         asked = ((0, first), (1, second))
-        with ThreadPoolExecutor(len(asked)) as pool:
+        many, gate = len(asked), self.context.http.gate
+        with gate.holding(many), ThreadPoolExecutor(many) as pool:
             answers = list(pool.map(lambda one: self._transfer(1, *one), asked))
         made = [
             self._sent(1, to, amount, answer)
@@ -226,7 +227,7 @@ class Accounts:
             body: Json = {"prompt": "Once upon a time", "max_tokens": (24, 60)[maker], **more}
             return self.context.infer(body, credential=self.of[maker])
 
-        with ThreadPoolExecutor(2) as pool:
+        with self.context.http.gate.holding(2), ThreadPoolExecutor(2) as pool:
             answers = list(pool.map(ask, (0, 1)))
         costs = [cost for answer in answers if (cost := self._cost(answer)) is not None]
         if len(costs) < len(answers):

@@ -101,7 +101,7 @@ def money_at_once(context: Context) -> None:
         if before[0].available < 3 * AT_ONCE * AMOUNT:
             raise Skipped("too little is available")
         require_budget(context, AT_ONCE * AMOUNT)
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with context.http.gate.holding(AT_ONCE), ThreadPoolExecutor(AT_ONCE) as pool:
             sent = list(pool.map(partial(_send, context), [address] * AT_ONCE))
         taken = [answer for answer in sent if answer.ok]
         cost = sum(AMOUNT + fee_of(answer) for answer in taken)

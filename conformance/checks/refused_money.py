@@ -197,7 +197,7 @@ def money_overdrawn(context: Context) -> None:
         def send(_: int, body: Json = body) -> Answer:
             return context.api("POST", SEND, credential=account, json_body=body)
 
-        with ThreadPoolExecutor(2) as pool:
+        with context.http.gate.holding(2), ThreadPoolExecutor(2) as pool:
             answers = list(pool.map(send, range(2)))
         made = [one for one in answers if one.ok]
         eventually(partial(_has, context, receiver, before[1].available + amount * len(made)))

@@ -102,6 +102,7 @@ def rules() -> Iterator[Fault]:
          replace(sound, forgets_sessions=True)),
         ("PL-BWD-005", "the shape of another gradient", replace(sound, back_shape=(1, 2, 9))),
         ("PL-BWD-014", "the gradients that came", replace(sound, back_unchanged=True)),
+        ("PL-BWD-016", "gradients to the HTTP port", replace(sound, back_to_http=True)),
         ("CL-CALL-003", "pauses of four seconds",
          replace(sound, pause_s=4.0, longest_pause_s=9.0)),
         ("CL-CALL-004", "a deadline of a minute for gradients",

@@ -52,6 +52,7 @@ class Manners:
     """Whether it knows a pass by its request_id alone."""
     back_shape: tuple[int, ...] = ()
     back_unchanged: bool = False
+    back_to_http: bool = False
     # A tenth of what is seen: the toy waits ten times as long.
     back_deadline_s: float = 1.0
     longest_pause_s: float = 2.0

@@ -323,7 +323,7 @@ class ToyClient:
             host, _, port = address.rpartition(":")
             if self.manners.back_shape:
                 fields = {**fields, "grad_shape": list(self.manners.back_shape)}
-            offset = 0 if scheme else GRPC_PORT_OFFSET
+            offset = 0 if scheme and not self.manners.back_to_http else GRPC_PORT_OFFSET
             with contextlib.suppress(Refused):
                 sender = Known(host, int(port) - offset)
                 self._patiently(sender, BACKWARD, fields, self.manners.back_deadline_s)

@@ -11,6 +11,7 @@ from conformance.judging.mutants import followed_bodies as bodies
 from conformance.judging.mutants import followed_crossed as crossed
 from conformance.judging.mutants import followed_edges as edges
 from conformance.judging.mutants import followed_figures as figures
+from conformance.judging.mutants import followed_lasting as lasting
 from conformance.judging.mutants import followed_later as later
 from conformance.judging.mutants import followed_left as left
 from conformance.judging.mutants import followed_next as following
@@ -335,13 +336,13 @@ ROWS += [
 GRPC_OF_TOY = (
     *OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY, *pairs.GRPC_OF_TOY, *situations.GRPC, *mixed_grpc.GRPC,
     *following.GRPC, *left.GRPC, *places.GRPC, *figures.GRPC, *refused.GRPC,
-    *crossed.GRPC, *edges.GRPC, *later.GRPC,
+    *crossed.GRPC, *edges.GRPC, *later.GRPC, *lasting.GRPC,
 )  # fmt: skip
 TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in GRPC_OF_TOY]
 HOOKS_OF_TOY = (
     *MORE_OF_TOY, *sizes.HTTP_OF_TOY, *bodies.HTTP_OF_TOY, *pairs.OF_TOY, *situations.HTTP,
     *odd.HTTP, *following.HTTP, *left.HTTP, *places.HTTP, *mixed.HTTP, *mixed_native.HTTP,
     *openai_mixed.HTTP, *figures.HTTP, *refused.HTTP, *crossed.HTTP,
-    *edges.HTTP, *later.HTTP,
+    *edges.HTTP, *later.HTTP, *lasting.HTTP,
 )  # fmt: skip
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in HOOKS_OF_TOY]

@@ -55,7 +55,8 @@ NATIVE: dict[str, Any] = {
         "/api/network height": ("height",), "/api/network hash": ("latest_block_hash",),
         "/api/network money": ("initial_supply",), "/api/blocks height": ("blocks[].height",),
         "/api/block height": ("height",), "/api/block hash": ("hash",),
-        "/api/training round": ("records[].round",), "/api/account money": ("balance", "total"),
+        "/api/training round": ("records[].round",),
+        "/api/account money": ("balance", "locked", "total"),
         "/api/model/checkpoint.json root": ("root",), "/api/network round": ("round",),
         "/api/model roots": ("training_root", "serving_root"),
         "/api/inference root": ("serving_root",), "/api/account nonce": ("next_nonce",),
@@ -74,7 +75,7 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
     before = min(int(query.get("before", TIP + 1)), TIP + 1)
     limit = int(query.get("limit", 5))
     numbers = list(range(before - 1, 0, -1)[:limit])
-    owned = "5" if query.get("public_key") == PUBLIC_KEY else "0"
+    owned, locked, total = "415" if query.get("public_key") == PUBLIC_KEY else "000"
     found: dict[str, Any] = {
         "/api/network": {"chain_id": CHAIN, "height": TIP, "latest_block_hash": f"hash{TIP}",
                          "tip": {"height": TIP, "hash": f"hash{TIP}"}, "initial_supply": "1000",
@@ -86,7 +87,7 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
                        "loss": loss_of(TIP)},
         "/api/model/checkpoint.json": {"round": TIP, "root": f"root{TIP}",
                                        "adapter": f"/artifacts/sha256/{DIGEST}"},
-        "/api/account": {"balance": owned, "total": owned, "next_nonce": 0},
+        "/api/account": {"balance": owned, "locked": locked, "total": total, "next_nonce": 0},
         "/api/validators": {"validators": [{"bond": "5"}]},
         "/api/inference": {"chain_id": CHAIN, "fee_atoms": "1", "serving_root": f"root{TIP}"},
         "/api/inference/request": record_of(query.get("id", "")),

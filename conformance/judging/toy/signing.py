@@ -94,8 +94,9 @@ class SigningToy(ToyNode):
                     not job.end for job in self.jobs.values() if self._payer(job.body) == key
                 )
             balance = self.balances[key]
-            return Response(json={"balance": str(balance), "total": str(balance + locked),
-                                  "next_nonce": self.nonces[key]})  # fmt: skip
+            amounts = {"balance": balance, "locked": locked, "total": balance + locked}
+            told = {name: str(amount) for name, amount in amounts.items()}
+            return Response(json={**told, "next_nonce": self.nonces[key]})
         if asked.path == "/api/inference":
             jobs = self.jobs.values()
             waiting = [job for job in jobs if not job.end or self.fault == "counting"]

@@ -1,0 +1,139 @@
+"""Mutants that show in a later answer, at the ends of a text, or beside it; see `followed.py`.
+
+Faults of the twelfth stranger's node, of those that nobody had looked at, have shown them.
+"""
+
+import itertools
+from typing import Any
+
+from conformance.checks.dht import NODE_ID_BYTES
+from conformance.judging.hooks import INFERENCE, Grpc, Http, on
+from conformance.judging.mutants.followed_later import FEW, Table
+from conformance.judging.mutants.mixed_native import API, become
+from conformance.judging.toy.answers import Asked, Response
+from conformance.judging.toy.native import TIP
+
+SHORT, LONG = 5, 100
+
+
+def left_at_the_end(asked: Asked, response: Response) -> None:
+    """Leave a stop sequence in a text that it would have ended at once, if that is short."""
+    stops = asked.body.get("stop") if isinstance(asked.body, dict) else None
+    if asked.path != INFERENCE or response.status != 200 or not stops or not response.json:
+        return
+    if not response.json["text"].strip() and asked.body.get("max_tokens", LONG) <= SHORT:
+        response.json["text"] = stops[0]
+
+
+def of_one_height(asked: Asked, response: Response) -> None:
+    """Serve a block only where its height is named."""
+    if asked.path != "/rpc" or not isinstance(asked.body, dict) or response.status != 200:
+        return
+    named = (asked.body.get("params") or {}).get("height")
+    if asked.body.get("method") == "block" and not named:
+        become(response, Response(400, {"error": "a height is missing"}))
+
+
+class Another:
+    """A node that shows the first block with other requests in every other answer."""
+
+    def __init__(self) -> None:
+        self.answers = itertools.count()
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Turn the digits of a name."""
+        if asked.path == f"/api/block/{TIP}" and response.status == 200 and next(self.answers) % 2:
+            for one in response.json["jobs"]:
+                one["request_id"] = one["request_id"][::-1]
+
+
+class Reopened:
+    """A node in which a request that was completed waits again later."""
+
+    def __init__(self) -> None:
+        self.answers = itertools.count()
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Show a completed request as pending, after some answers."""
+        done = asked.path == "/api/inference/request" and response.status == 200
+        if done and response.json["status"] == "completed" and next(self.answers) % 2:
+            response.json["status"] = "pending"
+            del response.json["response"]
+
+
+class Falling:
+    """A node whose next nonces fall."""
+
+    def __init__(self) -> None:
+        self.answers = itertools.count()
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count down."""
+        if asked.path == "/api/account" and response.status == 200:
+            response.json["next_nonce"] = max(1000 - next(self.answers), 0)
+
+
+def without_what_is_locked(response: Response) -> None:
+    """Have a total of what can be spent."""
+    response.json["total"] = response.json["balance"]
+
+
+def in_capitals(response: Response) -> None:
+    """Write the hashes of a page in capitals."""
+    for block in response.json["blocks"]:
+        block["hash"] = block["hash"].upper()
+
+
+def bare(response: Response) -> None:
+    """List the layers by their numbers."""
+    response.json["layers"] = [layer["index"] for layer in response.json["layers"]]
+
+
+HTTP: list[tuple[str, Http]] = [
+    ("NA-INF-053", left_at_the_end),
+    ("NT-RULE-099", of_one_height),
+    ("NT-RULE-100", Another()),
+    ("NT-RULE-101", Reopened()),
+    ("NT-RULE-102", Falling()),
+    ("NT-RULE-103", on("/api/account", without_what_is_locked)),
+    ("NT-RULE-104", on("/api/blocks", in_capitals)),
+    ("NA-LAYERS-007", on(f"{API}/layers", bare)),
+]
+
+
+class FirstComers(Table):
+    """A table that lists those that came first, wherever they are."""
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """List them in both searches."""
+        answer = super().__call__(called, request, answer)
+        if called != "DHTFindValue" or not isinstance(answer, dict) or "nodes" not in answer:
+            return answer
+        return {**answer, "nodes": self.listed(request.key, answer["nodes"])}
+
+    def listed(self, target: bytes, nodes: list[Any]) -> list[Any]:
+        """List the first few; none before anybody has come, as the toy does."""
+        return list(self.pinged.values())[:FEW] or nodes
+
+
+class RefusedAndKept:
+    """A store that refuses keys of another length, and has their values."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, str] = {}
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Refuse a store, and find what was stored."""
+        odd = called in ("DHTStore", "DHTFindValue") and request is not None
+        if not odd or len(request.key) in (0, NODE_ID_BYTES) or not isinstance(answer, dict):
+            return answer
+        if called == "DHTStore":
+            self.values[request.key] = request.value
+            return {**answer, "success": False}
+        return {**answer, "found": request.key in self.values}
+
+
+GRPC: list[tuple[str, Grpc]] = [
+    ("DH-035", FirstComers()),
+    ("DH-019", RefusedAndKept()),
+]
