@@ -4,6 +4,7 @@ import http.client
 import re
 import socket
 import time
+from contextlib import suppress
 
 # No answer of a node API is longer; a mirror of model data may be, and is then cut off.
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -47,8 +48,9 @@ def read_body(
         body += piece
         if not piece:
             if over and sock is not None:
-                # The connection may be asked for more.
-                sock.settimeout(timeout_s)
+                # The connection may be asked for more, or have been closed.
+                with suppress(OSError):
+                    sock.settimeout(timeout_s)
             # http.client does not detect a truncated body when it is read in pieces.
             if response.length or not (body or announced):
                 return "cut: the body ended too early"
