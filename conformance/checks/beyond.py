@@ -21,6 +21,7 @@ SHORTENED, CHANGED = "NA-INF-049", "NA-PATCH-123"
 BYTE, TRIES = 256, 3
 # By so much of itself a rate may be rounded.
 ROUNDED = 0.001
+NOWHERE_ELSE = "NA-INF-041"
 UNENDED, NEVER = "NA-INF-050", "\U0001f5ff\U0001f5ff"
 # Among whose answers there are some of several lines.
 PROMPTS = ("List three fruits, one in each line:\n1.", "Write a poem of two lines.")
@@ -58,24 +59,28 @@ def tokens_beyond(context: Context) -> None:
     context.judge(SHORTENED, len(wrong) < TRIES, why, within, beyond)
 
 
-@requirement(UNENDED)
+@requirement(UNENDED, NOWHERE_ELSE)
 def lines_beyond(context: Context) -> None:
     """POST /inference without a stop sequence, and with one that no text has; compare them."""
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
     for prompt in PROMPTS:
         body: dict[str, Json] = {"prompt": prompt, "max_tokens": LONG, "temperature": 0}
-        wrong = list[str]()
+        wrong, cut = list[str](), list[str]()
         for _ in range(TRIES):
             plain, other = context.infer(body), context.infer({**body, "stop": [NEVER]})
             # A text may end with the sequence that it was to end at.
             told = _text(plain), _text(other).removesuffix(NEVER)
             if not plain.ok or not other.ok or told[0] == told[1]:
                 break
+            if told[0].startswith(told[1]):
+                cut.append(f"{brief(told[1])} with {NEVER!r} as one")
             if told[1].startswith(told[0]):
                 wrong.append(f"{brief(told[1][len(told[0]) :])} follows with {NEVER!r} as one")
         why = f"{brief(told[0])} without a stop sequence, and {brief(wrong[-1:])}"
         context.judge(UNENDED, len(wrong) < TRIES, why, plain, other)
+        why = f"{brief(told[0])} without a stop sequence, and {brief(cut[-1:])}"
+        context.judge(NOWHERE_ELSE, len(cut) < TRIES, why, plain, other)
 
 
 def _text(answer: Answer) -> str:

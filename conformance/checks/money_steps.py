@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from conformance.checks.auth import INVENTED
+from conformance.checks.mixed_pairs import every_pair
 from conformance.checks.money import EXACT, Money, read_money
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO, STAKES
 from conformance.context import Context
@@ -28,6 +29,13 @@ PARTS = (AMOUNT, 0.00321, 0.0137)
 STAKING = 2 * AMOUNT
 # A transfer that far behind a generation is made while that goes on, or after it.
 HEADSTART_S = 0.005
+# By so much more than there is a stake is too large, and by so much at least.
+PLENTY, LITTLE = 0.4, 0.001
+# What changes something, or is refused, each behind each of them once.
+PAIRED = (
+    "first to second", "second to first", "second to itself", "stake", "unstake",
+    "a stake of a little too much", "a bad body", "a stream",
+)  # fmt: skip
 # So many steps are drawn after each kind has been once.
 MORE = 4
 SEND, STAKE, UNSTAKE = "/wallet/send", "/wallet/stake", "/wallet/unstake"
@@ -81,12 +89,14 @@ class Accounts:
             raise Skipped("there are no two accounts")
         self.addresses = found
         self.sent = list[Sent]()
+        self.drawn = 0
         self._source = random.Random(context.target.seed)  # noqa: S311
         self._least = 0.0
 
     def steps(self) -> Iterator[Step]:
-        """Draw the steps: each kind once, in any order, then some of them again.
+        """Draw the steps: each kind once, in any order, then some of them again, `drawn` in all.
 
+        Behind these come pairs, in which each kind that changes something follows each other one.
         A step that is made once more is the same again, amounts and all.
         """
         kinds: dict[str, Step] = {
@@ -113,6 +123,8 @@ class Accounts:
         names = self._source.sample(list(kinds), len(kinds))
         # What is pending makes a difference for what follows it.
         names += ["stake", *self._source.choices(list(kinds), k=MORE)]
+        self.drawn = len(names)
+        names += every_pair(PAIRED, self._source)
         for name, seed in [(name, self._source.random()) for name in names]:
             yield partial(self._from, seed, kinds[name])
 
@@ -292,8 +304,10 @@ class Accounts:
         return self._refused(f"too much on {path}", self._post(path, body, self.of[1]))
 
     def _little_too_much(self, had: list[Money]) -> Moved | None:
-        # By less than a unit, and by more than a rounding or a fee.
-        amount = round(had[1].available + 0.4, 2)
+        # By less than a unit or than is pending, and by more than a rounding or a fee.
+        pending = had[1].pending / 2
+        more = pending if LITTLE < pending < PLENTY else PLENTY
+        amount = round(had[1].available + more, 2 if more == PLENTY else 5)
         answer = self._post(STAKE, self._body(STAKE, amount), self.of[1])
         after = read_money(self.context, self.of[1])
         income = after.available + after.staked - had[1].available - had[1].staked

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from conformance.checks.money import EXACT, TRIES, Comparison, near, read_money, still
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential, Unanswered
 from conformance.passive.events import tokens_of
@@ -125,6 +125,11 @@ def _ask(context: Context, compared: Comparison, control: Answer, cost: float) -
         # A balance may also end while tokens are sent.
         within = stream.ok and CODE in stream.body and not tokens_of(stream)
         why = f"a stream of {had:g} and less has {CODE.decode()} in it, with status {stream.status}"
+        made = (control.json_object() or {}).get("tokens_generated")
+        whole = stream.ok and is_number(made) and 0 < made <= len(tokens_of(stream))
+        if whole and context.edition >= FIFTH:
+            # As many tokens as a generation that is refused.
+            within, why = True, f"a stream of {made} tokens is sent, which cost {cost:g} of {had:g}"
         compared.note("NA-ERR-027", not within, why, *shown, stream)
     elif context.edition >= FOURTH and 400 <= answer.status < 500:
         other = context.infer(BODY)

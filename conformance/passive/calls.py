@@ -9,12 +9,16 @@ from functools import cache
 
 from conformance import messages
 from conformance.catalogue import fields_of_message, load
+from conformance.editions import FIFTH
 from conformance.findings import Findings
 from conformance.grpcwire import Reply
 
 SINCE = 4
 LOSSES = ("GetCheckpointInfoResponse", "PipelineForwardResponse")
 NODE_ID_BYTES = 20
+# Where a node names itself, whatever else it answers.
+ANSWERS_OF_DHT = ("DHTStoreResponse", "DHTFindNodeResponse", "DHTFindValueResponse")
+RESPONDER = "DH-017"
 # The field that says whether it was done, that of the reason, and the requirement.
 REASONS = {
     "PipelineForwardResponse": ("success", "error_message", "PL-FWD-001"),
@@ -31,7 +35,9 @@ def ids() -> frozenset[str]:
     found = {ident for name in names for ident in fields_of_message(name)}
     reasons = {ident for _, _, ident in REASONS.values()}
     return frozenset(
-        found | reasons | {"GR-CKPT-005", "GR-CKPT-013", "DH-003", "GR-SANE-001", "GR-SANE-002"}
+        found
+        | reasons
+        | {"GR-CKPT-005", "GR-CKPT-013", "DH-003", RESPONDER, "GR-SANE-001", "GR-SANE-002"}
     )
 
 
@@ -65,6 +71,9 @@ def judge_reply(findings: Findings, reply: Reply) -> None:
         elif name == "GetCheckpointResponse":
             why = "checkpoint_data is empty"
             findings.judge("GR-CKPT-005", bool(answer.checkpoint_data), why, reply)
+    if name in ANSWERS_OF_DHT and findings.edition >= FIFTH:
+        named = answer.HasField("responder") and bool(answer.responder.node_id)
+        findings.judge(RESPONDER, named, f"{name} has no responder", reply)
     if name in ("DHTFindNodeResponse", "DHTFindValueResponse") and answer.nodes:
         lengths = sorted({len(node.node_id) for node in answer.nodes})
         findings.judge("DH-003", lengths == [NODE_ID_BYTES], f"lengths {lengths}", reply)
