@@ -25,6 +25,9 @@ NOWHERE_ELSE = "NA-INF-041"
 UNENDED, NEVER = "NA-INF-050", "\U0001f5ff\U0001f5ff"
 # Among whose answers there are some of several lines.
 PROMPTS = ("List three fruits, one in each line:\n1.", "Write a poem of two lines.")
+WHOLE_PROMPT, SOME = "NA-INF-054", 24
+FRAME, OTHER = "Tell me what you know of {} in a word", "Once upon a time"
+WITHIN = ("the sea", "mathematics", "bread and salt", "trains in winter")
 # What is one and 44 in a byte, and in two bytes one; and round numbers.
 NUMBERS = {
     BATCH: (257, 300, 64), THREADS: (24, 2),
@@ -81,6 +84,25 @@ def lines_beyond(context: Context) -> None:
         context.judge(UNENDED, len(wrong) < TRIES, why, plain, other)
         why = f"{brief(told[0])} without a stop sequence, and {brief(cut[-1:])}"
         context.judge(NOWHERE_ELSE, len(cut) < TRIES, why, plain, other)
+
+
+@requirement(WHOLE_PROMPT)
+def prompts_beyond(context: Context) -> None:
+    """POST /inference with prompts that begin and end alike, and with one that begins otherwise."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    for _ in range(TRIES):
+        answers = [
+            context.infer({"prompt": prompt, "max_tokens": SOME, "temperature": 0})
+            for prompt in (OTHER, *(FRAME.format(what) for what in WITHIN))
+        ]
+        texts = [_text(answer) for answer in answers]
+        if not all(texts) or texts[0] in texts[1:]:
+            raise Skipped("prompts that begin otherwise have one text")
+        if len(set(texts[1:])) > 1:
+            break
+    why = f"{len(WITHIN)} prompts that begin and end alike have one text: {brief(texts[1])}"
+    context.judge(WHOLE_PROMPT, len(set(texts[1:])) > 1, why, *answers)
 
 
 def _text(answer: Answer) -> str:

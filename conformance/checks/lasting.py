@@ -15,10 +15,10 @@ from conformance.passive.memory import APART_S
 from conformance.registry import requirement
 from conformance.strictjson import Json
 
-COUNTED = "NA-COUNT-009"
+COUNTED, TOKENS = "NA-COUNT-009", "NA-COUNT-010"
 
 
-@requirement("NA-SANE-040", "NA-SANE-041", "NA-SANE-046", COUNTED)
+@requirement("NA-SANE-040", "NA-SANE-041", "NA-SANE-046", COUNTED, TOKENS)
 def lasting_names(context: Context) -> None:
     """GET the node status and both balances, and POST two generations, after all the others."""
     fetch(context, STATUS)
@@ -51,6 +51,12 @@ def _judge_counted(context: Context) -> None:
     now, _, last = counted(context)
     why = f"{served} generations were served, and requests_total went from {total:g} to {now:g}"
     context.judge(COUNTED, now - total >= served, why, first, last)
+    if memory.made_before is not None:
+        begun, made = memory.made_before[0], memory.tokens - memory.made_before[1]
+        eventually(lambda: counted(context)[1] - begun >= made)
+        _, tokens, last = counted(context)
+        why = f"the results had {made:g} tokens, tokens_generated went from {begun:g} to {tokens:g}"
+        context.judge(TOKENS, tokens - begun >= made, why, first, last)
 
 
 def _send_again(context: Context) -> None:

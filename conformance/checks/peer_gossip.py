@@ -22,6 +22,8 @@ from conformance.target import GRPC_PORT_OFFSET
 LOWERED, NOT_BACK = "CL-GOSSIP-001", "CL-GOSSIP-002"
 GOSSIP = "GossipGradient"
 ANSWERED, KEPT = "CL-URL-001", "CL-GOSSIP-003"
+# What names a gradient; and what is its own as well, should its names be changed on the way.
+NAMING, TIMED = ("node_id", "round_id", "signature"), ("timestamp",)
 
 
 @requirement(LOWERED, NOT_BACK, KEPT, *requests.PROVES)
@@ -128,20 +130,22 @@ def _gradients(context: Context) -> Iterator[Any]:
 
 def _passed(context: Context, scene: Scene, sent: Any) -> list[Call]:
     """Wait for what the node passes on, and return it; one call is enough from a stranger."""
-    peer = context.peer
+    peer, named = context.peer, [NAMING, TIMED] if context.edition >= FIFTH else [NAMING]
     peer.wait(
-        lambda: not peer.setup.told and any(_is_of(call, sent) for call in scene.calls),
+        lambda: not peer.setup.told and any(_is_of(call, sent, named) for call in scene.calls),
         peer.patience.settle_s,
     )
-    return [call for call in scene.calls if _is_of(call, sent)]
+    return [call for call in scene.calls if _is_of(call, sent, named)]
 
 
-def _is_of(call: Call, sent: Any) -> bool:
+def _is_of(call: Call, sent: Any, named: list[tuple[str, ...]]) -> bool:
+    """Return whether a call passes a gradient on: one of these sets of fields is the same."""
     message = call.message if call.operation == GOSSIP else None
-    return call.post in (PEER, NEIGHBOUR) and message is not None and (
-        (message.node_id, message.round_id, message.signature)
-        == (sent.node_id, sent.round_id, sent.signature)
-    )  # fmt: skip
+    if call.post not in (PEER, NEIGHBOUR) or message is None:
+        return False
+    return any(
+        all(getattr(message, name) == getattr(sent, name) for name in names) for names in named
+    )
 
 
 @requirement(ANSWERED, *requests.PROVES)

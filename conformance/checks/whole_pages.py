@@ -3,6 +3,7 @@
 They are read when the run has spent what it spends, so that there are many entries.
 """
 
+import time
 from itertools import pairwise
 
 from conformance.checks.clock import moment
@@ -13,24 +14,27 @@ from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.strictjson import is_int
+from conformance.strictjson import brief, is_int
 
 TRIES = 3
 # Limits that are usual as the highest one, and numbers beyond a byte.
 LARGE = (5, 20, 30, 50, 64, 99, 100, 101, 128, 200, 255, 256, 500, 1000)
 # What many nodes still give on one page, and pages that are no part of it.
 LONGEST, PIECE = 100, 7
+# A history that is longer is not read to its end; and how late a transfer may come.
+MOST, LATE_S, MADE = 2000, 1.0, "NA-WALLET-044"
 Query = dict[str, object]
 
 
 @requirement("NA-QUERY-014", "NA-QUERY-022", "NA-QUERY-023", "NA-QUERY-024",
-             "NA-QUERY-025")  # fmt: skip
+             "NA-QUERY-025", MADE)  # fmt: skip
 def pages_large(context: Context) -> None:
     """GET pages of the history and of the proofs with higher and higher limits."""
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
     _judge_usual(context)
     _judge_walk(context)
+    _judge_all(context)
     for resource in (TRANSACTIONS, PROOFS):
         fewer = list[tuple[str, tuple[Answer, Answer]]]()
         for _ in range(TRIES):
@@ -105,6 +109,32 @@ def _judge_walk(context: Context) -> None:
                    if pair[0] != pair[1]), len(walked))  # fmt: skip
         why = f"pages of {PIECE} have another entry {at} than one page of {len(whole)}"
         context.judge("NA-QUERY-014", walked[: len(whole)] == whole, why, before, *pages, after)
+
+
+def _judge_all(context: Context) -> None:
+    """Look for each transfer of the run in the whole history of both accounts."""
+    made = set(context.service.memory.made.get("transfer", ()))
+    for turn in range(TRIES):
+        time.sleep(LATE_S if turn else 0)
+        listed, shown, whole = set[str](), list[Answer](), True
+        for account in {context.target.valid, context.target.second}:
+            offset, total = 0, 1
+            while offset < min(total, MOST):
+                query: Query = {"limit": LONGEST, "offset": offset}
+                page = context.api("GET", TRANSACTIONS.path, credential=account, query=query)
+                document = page.json_object() or {}
+                rows, found = rows_of(document), document.get("total")
+                total = int(found) if is_int(found) else 0
+                offset += len(rows) or MOST
+                listed |= {str(row.get("id")) for row in rows}
+                shown.append(page)
+            whole = whole and offset >= total and bool(total) and offset < MOST
+        missing = sorted(made - listed)
+        if not missing or not whole:
+            break
+    if made and whole:
+        why = f"of {len(made)} transfers {brief(missing[:3])} are in no history"
+        context.judge(MADE, not missing, why, *shown[:4])
 
 
 def _judge_times(context: Context, answer: Answer) -> None:

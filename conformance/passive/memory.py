@@ -18,6 +18,7 @@ IDS = frozenset({"NA-SANE-040", "NA-SANE-041", "NA-SANE-027", SENT})
 # Two readings so far apart are of two times, in whichever unit these are written.
 APART_S = 2.5
 COUNTED, TAKEN = "inference.requests_total", "timestamp"
+MADE_TOKENS = "inference.tokens_generated"
 # Names of the node, of the account that asks, and of what is paid in, by their resource.
 NAMES = {"status": "node_id", "balance": "address", "inference": "cost.currency"}
 OF_AN_ACCOUNT = "balance"
@@ -38,6 +39,10 @@ class Memory:
     """How many generations were served."""
     begun: tuple[float, int, Exchange] | None = None
     """How many requests the first metrics had, and how many generations were served by then."""
+    tokens: float = 0
+    """How many tokens the results have had, without those of streams."""
+    made_before: tuple[float, float] | None = None
+    """How many tokens the first metrics had, and the results by then."""
     proofs: dict[Credential, int] = field(default_factory=dict)
     """How many proofs the longest page of an account had."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -56,6 +61,8 @@ class Memory:
             if isinstance(listed, list):
                 self.proofs[credential] = max(len(listed), self.proofs.get(credential, 0))
             self.generations += resource == "inference"
+            if resource == "inference" and is_number(made := document.get("tokens_generated")):
+                self.tokens += made
             if resource == "metrics":
                 self._begin_counting(document, answer)
                 self._judge_counted(findings, document, answer)
@@ -77,6 +84,8 @@ class Memory:
         total = lookup(document, COUNTED)
         if self.begun is None and total and is_number(total[0]):
             self.begun = float(total[0]), self.generations, answer.exchange
+            if (made := lookup(document, MADE_TOKENS)) and is_number(made[0]):
+                self.made_before = float(made[0]), self.tokens
 
     def _judge_counted(self, findings: Findings, document: dict[str, Json], answer: Answer) -> None:
         """Rule on metrics with other figures than before: they are of another time."""
