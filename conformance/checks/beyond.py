@@ -26,7 +26,8 @@ UNENDED, NEVER = "NA-INF-050", "\U0001f5ff\U0001f5ff"
 # Among whose answers there are some of several lines.
 PROMPTS = ("List three fruits, one in each line:\n1.", "Write a poem of two lines.")
 WHOLE_PROMPT, SOME = "NA-INF-054", 24
-FRAME, OTHER = "Tell me what you know of {} in a word", "Once upon a time"
+# The last one ends as the others, since a model may look no farther back than that.
+FRAME, OTHER = "Tell me what you know of {} in a word", "Once upon a time, in a word"
 WITHIN = ("the sea", "mathematics", "bread and salt", "trains in winter")
 # What is one and 44 in a byte, and in two bytes one; and round numbers.
 NUMBERS = {
@@ -88,7 +89,7 @@ def lines_beyond(context: Context) -> None:
 
 @requirement(WHOLE_PROMPT)
 def prompts_beyond(context: Context) -> None:
-    """POST /inference with prompts that begin and end alike, and with one that begins otherwise."""
+    """POST /inference with prompts that begin and end alike, and with one that only ends so."""
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
     for _ in range(TRIES):

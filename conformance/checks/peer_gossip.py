@@ -130,7 +130,7 @@ def _gradients(context: Context) -> Iterator[Any]:
 
 def _passed(context: Context, scene: Scene, sent: Any) -> list[Call]:
     """Wait for what the node passes on, and return it; one call is enough from a stranger."""
-    peer, named = context.peer, [NAMING, TIMED] if context.edition >= FIFTH else [NAMING]
+    peer, named = context.peer, [NAMING, *([TIMED] if context.edition >= FIFTH else [])]
     peer.wait(
         lambda: not peer.setup.told and any(_is_of(call, sent, named) for call in scene.calls),
         peer.patience.settle_s,

@@ -207,6 +207,8 @@ class Unanswered:
     """What shows that it was not found while it was pending."""
     early: tuple[Answer, ...] = ()
     """What shows that it was over before its block."""
+    other: Signed | None = None
+    """Another one of the same account, which was pending beside it."""
 
 
 def while_pending(context: Context, made: Signed, before: Account) -> Meanwhile:
@@ -244,7 +246,24 @@ def _begin(context: Context) -> Unanswered | str:
     looked, record, late = first_record(context, made, height, BLOCK_S)
     late = (*late, looked) if late and state_of(record) != PENDING else ()
     meanwhile = while_pending(context, made, before)
-    return Unanswered(made, answer, before, meanwhile, late, _early(context, made))
+    other = _begin_another(context, made) if context.edition >= FIFTH else None
+    return Unanswered(made, answer, before, meanwhile, late, _early(context, made), other)
+
+
+def _begin_another(context: Context, first: Signed) -> Signed | None:
+    """Broadcast another one, and read the account, whose amounts are judged in every answer."""
+    try:
+        made = sign(context, Kind.UNANSWERED)
+    except Skipped:
+        return None
+    if made.public_key != first.public_key or is_refused(post(context, made)):
+        return None
+    context.budget.charge(made.cost / ATOMS)
+    for ident in (made.request_id, first.request_id):
+        record_of(context, ident)
+        account_of(context, made.public_key)
+        time.sleep(LOOK_S)
+    return made
 
 
 def _early(context: Context, made: Signed) -> tuple[Answer, ...]:

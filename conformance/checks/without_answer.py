@@ -79,6 +79,9 @@ def without_answer(context: Context) -> None:
     if state_of(record) != OVER:
         raise Skipped(f"it has not expired within {within_s:g} s: {brief(record)}")
     judge_refund(context, made.request_id, record, looked)
+    if begun.other is not None:
+        # What it has locked comes back as well.
+        poll(context, begun.other.request_id, lambda seen: state_of(seen) in (OVER, DONE), BLOCK_S)
     if context.service.paid:
         raise Skipped("another request was paid before this one expired")
     after = at_rest(context, made.public_key)
