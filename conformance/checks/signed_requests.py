@@ -246,8 +246,9 @@ def _begin(context: Context) -> Unanswered | str:
     looked, record, late = first_record(context, made, height, BLOCK_S)
     late = (*late, looked) if late and state_of(record) != PENDING else ()
     meanwhile = while_pending(context, made, before)
+    early = _early(context, made)
     other = _begin_another(context, made) if context.edition >= FIFTH else None
-    return Unanswered(made, answer, before, meanwhile, late, _early(context, made), other)
+    return Unanswered(made, answer, before, meanwhile, late, early, other)
 
 
 def _begin_another(context: Context, first: Signed) -> Signed | None:

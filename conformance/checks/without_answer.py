@@ -6,6 +6,7 @@ check has need of the signer. A response is kept, and artifacts are there that a
 
 import re
 import time
+from itertools import product
 from operator import lt
 
 from conformance.checks.mixed_keys import REFUND_NAMED, judge_refund
@@ -168,7 +169,9 @@ def _judge_gain(context: Context, begun: Unanswered, after: Account) -> None:
     had, has = atoms_of(begun.before), atoms_of(after)
     if len(had) == len(has):
         gains = {now - then for then, now in zip(had, has, strict=True)} - {0}
-        wrong = gains & {begun.made.cost, *atoms_of(prices)}
+        single = {begun.made.cost, *atoms_of(prices)}
+        both = {one + other for one, other in product(single, single) if begun.other is not None}
+        wrong = gains & (single | both)
         why = f"{brief(begun.before.money)} before it, and {brief(after.money)} after its refund"
         context.judge(GAINED, not wrong, why, begun.before.answer, begun.sent, after.answer)
 

@@ -21,7 +21,12 @@ CHECKS = {"signed-request", "signed-wrongly", "without-answer", "signed-kept", "
 # Which are seen by another check, or later only, than the requirement's own.
 ELSEWHERE = {"hidden": {"signed-request", "without-answer"}, "dropped": CHECKS}
 # A request under its own hash is not under its ID either, and one nonce lets one in twice.
-TOGETHER = {"one id": {"ST-001"}, "same nonce": {"NT-RULE-051"}, "worker": {"NT-RULE-039"}}
+TOGETHER = {
+    "one id": {"ST-001"},
+    "same nonce": {"NT-RULE-051"},
+    "worker": {"NT-RULE-039"},
+    "forgetful": {"NT-RULE-101"},
+}
 
 
 @pytest.fixture(autouse=True)
