@@ -127,6 +127,15 @@ listed = json.loads(subprocess.run(listing, capture_output=True, check=True).std
 kinds = {each["id"]: each["kind"] for each in listed["faults"]}
 print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in listed["peculiarities"]]}))
 """
+# Its lists are tables, which its author made of the code.
+_OF_THIRTEENTH = """
+import json, pathlib
+lines = {name: pathlib.Path(f"{name}.tsv").read_text("utf-8").splitlines()
+         for name in ("faults", "peculiarities")}
+kinds = dict(line.split("\\t")[:2] for line in lines["faults"])
+peculiar = [line.split("\\t")[0] for line in lines["peculiarities"]]
+print(json.dumps({"faults": kinds, "peculiar": peculiar}))
+"""
 STRANGERS = {
     "first": Stranger(
         HERE,
@@ -208,5 +217,13 @@ STRANGERS = {
         ("perl", "node.pl"),
         (sys.executable, "-c", _OF_TWELFTH),
         22700,
+    ),
+    "thirteenth": Stranger(
+        HERE / "thirteenth",
+        ("./run",),
+        (sys.executable, "-c", _OF_THIRTEENTH),
+        17700,
+        build=("make",),
+        peer_option="--peer",
     ),
 }

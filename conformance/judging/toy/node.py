@@ -264,6 +264,8 @@ class ToyNode:
             return error(400, "INVALID_REQUEST", "less is staked")
         amount = min(amount, account.staked)
         account.staked, account.pending = account.staked - amount, account.pending + amount
+        if not round(account.staked, 6):
+            account.staking = {}
         unstake = {"amount": amount, "cooldown_days": 7, "available_date": day(7)}
         return Response(json={"success": True, "unstake": unstake})
 

@@ -1,0 +1,5 @@
+-define(F(X), nd_u:on(X)).
+-define(P(X), nd_u:on(X)).
+-define(UNIT, 1000000000).
+-define(FEE, 12500000).
+-define(CODE, <<"KVA">>).
