@@ -53,7 +53,7 @@ NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "N
 LOCKED, IN_TIME = "NT-RULE-071", "NT-RULE-073"
 AT_MOST, RELEASED, QUEUED = "NT-RULE-078", "NT-RULE-080", "NT-RULE-082"
 PROMPT, RELAY, TOLD = "NT-RULE-086", "NT-RULE-023", "NT-RULE-090"
-HASH = "NT-RULE-092"
+HASH, SOUND = "NT-RULE-092", "NT-RULE-105"
 QUEUE = "/api/inference queue"
 # What was refused may still be taken a little later, and what was accepted be completed.
 REFUSED_S, ACCEPTED_S = 1.0, 3.0
@@ -138,7 +138,7 @@ def _try(context: Context, made: Signed, what: str, bad: tuple[str, ...]) -> Wro
 
 @requirement(
     POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
-    IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT, RELAY, HASH,
+    IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT, RELAY, HASH, SOUND,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
@@ -152,9 +152,12 @@ def signed_request(context: Context) -> None:
     if is_refused(answer):
         if context.edition >= FIFTH and error_code(answer) == NO_METHOD:
             context.fails(RELAY, "broadcast_tx_sync: there is no such method", answer)
+        if context.edition >= FIFTH:
+            _judge_refused(context, answer)
         raise Skipped(f"the signed request was refused: {brief(answer.body)}")
     context.budget.charge(made.cost / ATOMS)
     if context.edition >= FIFTH:
+        context.holds(SOUND, answer)
         _judge_hash(context, made, answer)
     if context.edition >= FOURTH:
         health = native_get(context, "/healthz")
@@ -198,6 +201,13 @@ def signed_request(context: Context) -> None:
             judge_payer(context, made)
     # It expires while other checks run.
     begin_unanswered(context)
+
+
+def _judge_refused(context: Context, refused: Answer) -> None:
+    """Rule on a sound request that was refused, if another one is refused as well."""
+    again = post(context, sign(context, Kind.REQUEST))
+    why = f"two sound requests of the operator's signer are refused: {brief(again.body)}"
+    context.judge(SOUND, not is_refused(again), why, refused, again)
 
 
 def _judge_hash(context: Context, made: Signed, answer: Answer) -> None:

@@ -191,6 +191,7 @@ class SigningToy(ToyNode):
             "the nonce": body["nonce"] != self.nonces[body["payer"]]
             and self.fault not in ("twice", "same nonce"),
             "the expiry": body["expires"] <= self.height and self.fault != "late",
+            "the day": self.fault == "refusing",
         }
         why = [name for name, bad in wrong.items() if bad]
         if why:
@@ -221,6 +222,7 @@ FAULTS = {
     "named otherwise": "NT-RULE-092", "hasty": "NT-RULE-096", "forgetful": "NT-RULE-097",
     "generous": "NT-RULE-098",
     "overdue": "NT-RULE-089", "whitewashed": "NT-RULE-090",
+    "refusing": "NT-RULE-105",
 }  # fmt: skip
 
 
