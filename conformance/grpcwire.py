@@ -8,7 +8,8 @@ checks can repair an answer. A call that exceeds its own deadline, or reaches no
 import json
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -83,6 +84,20 @@ class GrpcClient:
         self.check = ""
         # Is called with each reply.
         self.on_reply: Callable[[Reply], None] = lambda reply: None
+
+    @contextmanager
+    def watching(self) -> Iterator[list[str]]:
+        """Collect the states of the connection meanwhile, by their names; READY is in use."""
+        seen = list[str]()
+
+        def note(state: Any) -> None:
+            seen.append(str(state.name))
+
+        self._channel.subscribe(note)
+        try:
+            yield seen
+        finally:
+            self._channel.unsubscribe(note)
 
     def close(self) -> None:
         """Close the channel."""

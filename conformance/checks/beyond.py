@@ -26,6 +26,7 @@ UNENDED, NEVER = "NA-INF-050", "\U0001f5ff\U0001f5ff"
 # Among whose answers there are some of several lines.
 PROMPTS = ("List three fruits, one in each line:\n1.", "Write a poem of two lines.")
 WHOLE_PROMPT, SOME = "NA-INF-054", 24
+LONG_PROMPT, SENTENCE, LENGTHS = "NA-INF-055", "Once upon a time there was a node. ", (600, 2500)
 # The last one ends as the others, since a model may look no farther back than that.
 FRAME, OTHER = "Tell me what you know of {} in a word", "Once upon a time, in a word"
 WITHIN = ("the sea", "mathematics", "bread and salt", "trains in winter")
@@ -85,6 +86,24 @@ def lines_beyond(context: Context) -> None:
         context.judge(UNENDED, len(wrong) < TRIES, why, plain, other)
         why = f"{brief(told[0])} without a stop sequence, and {brief(cut[-1:])}"
         context.judge(NOWHERE_ELSE, len(cut) < TRIES, why, plain, other)
+
+
+@requirement(LONG_PROMPT)
+def prompts_long(context: Context) -> None:
+    """POST /inference with prompts of a few hundred letters, and of some thousands."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    short = context.infer({"prompt": SENTENCE, "max_tokens": 1})
+    if not short.ok:
+        raise Skipped(f"POST /inference was answered with status {short.status}")
+    for letters in LENGTHS:
+        prompt = SENTENCE * (letters // len(SENTENCE))
+        for _ in range(TRIES):
+            answer = context.infer({"prompt": prompt, "max_tokens": 1})
+            if answer.ok:
+                break
+        why = f"a prompt of {len(prompt)} letters ends with status {answer.status}"
+        context.judge(LONG_PROMPT, answer.ok, why, short, answer)
 
 
 @requirement(WHOLE_PROMPT)

@@ -5,13 +5,13 @@ from conformance.checks.native_documents import numbers_of, read
 from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
-from conformance.passive.chain import NONCE, OVER_STAYS, PAGES, SAME, TOTAL
+from conformance.passive.chain import BEHIND, NETWORK, NONCE, OVER_STAYS, PAGES, SAME, TOTAL
 from conformance.registry import requirement
 
 PAGE, BLOCKS = 20, 3
 
 
-@requirement(SAME, OVER_STAYS, NONCE, TOTAL)
+@requirement(SAME, OVER_STAYS, NONCE, TOTAL, BEHIND)
 def native_lasting(context: Context) -> None:
     """GET pages, blocks of them, an account and a request, each beside what was read before."""
     if context.edition < FIFTH:
@@ -22,6 +22,7 @@ def native_lasting(context: Context) -> None:
             numbers = numbers_of(context, f"{path} {key}", key, document)
             for number in numbers[:BLOCKS] if key == "height" else ():
                 native_get(context, f"/api/block/{number}")
+        native_get(context, NETWORK)
         if context.target.public_key:
             native_get(context, "/api/account", {"public_key": context.target.public_key})
         if context.target.request_id:

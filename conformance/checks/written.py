@@ -16,6 +16,7 @@ from conformance.checks.money import TRIES, Comparison, read_money
 from conformance.checks.node_reads import AUTH_READS, TRANSACTIONS
 from conformance.checks.wallet import AMOUNT
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import USUAL, Answer, Written, encoded
 from conformance.registry import requirement
@@ -28,6 +29,7 @@ OTHER_REASONS = (402, 429)
 BATCH = "training.batch_size"
 GENERATED = {"prompt": "A node, für 日本", "max_tokens": 3, "temperature": 0, "stream": False}
 TOKENS = 3
+SMILE = "\U0001f642"
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,12 @@ def _requests(context: Context) -> Iterator[Asked]:
     memo = 'a "word" / für 日本'
     sent: dict[str, Json] = {"to": own, "amount": AMOUNT, "memo": memo}
     yield Asked("POST", "/wallet/send", sent, ("to", "amount", "memo"), AMOUNT)
+    if context.edition >= FIFTH:
+        # A letter that two escapes make together.
+        prompt = {**GENERATED, "prompt": f"A node {SMILE}"}
+        yield Asked("POST", "/inference", prompt, ("usage.prompt_tokens",))
+        sent = {**sent, "memo": f"a word {SMILE}"}
+        yield Asked("POST", "/wallet/send", sent, ("to", "amount", "memo"), AMOUNT)
     if context.target.allows(Effect.MUTATE):
         found = lookup(read_config(context), BATCH)
         if found and patch(context, nested({BATCH: found[0]})).ok:

@@ -17,13 +17,14 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
 
 SAME, OVER_STAYS, NONCE, TOTAL = "NT-RULE-100", "NT-RULE-101", "NT-RULE-102", "NT-RULE-103"
-IDS = frozenset({SAME, OVER_STAYS, NONCE, TOTAL})
+BEHIND = "NT-RULE-106"
+IDS = frozenset({SAME, OVER_STAYS, NONCE, TOTAL, BEHIND})
 FieldMap = Mapping[str, tuple[str, ...]]
 NONCES, MONEY = "/api/account nonce", "/api/account money"
 # Pages of entries that have a number, by what that is called.
 PAGES = {"/api/blocks": "height", "/api/training": "round"}
 _BLOCK = re.compile(r"/api/block/\d+\Z", re.ASCII)
-REQUEST, ACCOUNT = "/api/inference/request", "/api/account"
+REQUEST, ACCOUNT, NETWORK = "/api/inference/request", "/api/account", "/api/network"
 _HEX = re.compile(r"(0x)?[0-9a-f]{40,}\Z", re.ASCII | re.IGNORECASE)
 # What is called so is of the time of the answer.
 _OF_NOW = re.compile(r"tip|latest|head|newest|current|next|now|last_", re.IGNORECASE)
@@ -42,6 +43,8 @@ class Chain:
     """By what has them, and the member in it, with how many there are."""
     over: dict[str, tuple[str, Exchange]] = field(default_factory=dict)
     nonces: dict[str, tuple[int, Exchange]] = field(default_factory=dict)
+    tip: tuple[int, Exchange] | None = None
+    """The height of the highest block that was listed."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def judge(
@@ -59,6 +62,8 @@ class Chain:
         with self.lock:
             if path in PAGES:
                 for number, entry in _entries(field_map, path, document):
+                    if PAGES[path] == "height" and (self.tip is None or number > self.tip[0]):
+                        self.tip = number, answer.exchange
                     self._judge_same(findings, f"{PAGES[path]} {number} of {path}", entry, answer)
             elif _BLOCK.match(path):
                 self._judge_same(findings, path, document, answer)
@@ -66,6 +71,8 @@ class Chain:
                 ident = str(query.get("id"))
                 self._judge_same(findings, f"the request {ident}", document, answer)
                 self._judge_state(findings, ident, document, answer)
+            elif path == NETWORK:
+                self._judge_height(findings, field_map, document, answer)
             elif path == ACCOUNT:
                 _judge_total(findings, field_map, document, answer)
                 self._judge_nonce(findings, field_map, str(query.get("public_key")), answer)
@@ -94,6 +101,16 @@ class Chain:
                 findings.judge(OVER_STAYS, state == known, why, first, answer)
         elif state in OVER:
             self.over[ident] = state, answer.exchange
+
+    def _judge_height(
+        self, findings: Findings, field_map: FieldMap, document: dict[str, Json], answer: Answer
+    ) -> None:
+        """Rule on the height of the network, which an index of its blocks may lag behind."""
+        paths = field_map.get(f"{NETWORK} height", ("height",))
+        height = _number([one for path in paths for one in lookup(document, path)])
+        if height is not None and self.tip is not None and _follows(self.tip[1], answer):
+            why = f"the network is at {height}, and a block {self.tip[0]} was listed before"
+            findings.judge(BEHIND, height >= self.tip[0], why, self.tip[1], answer)
 
     def _judge_nonce(
         self, findings: Findings, field_map: FieldMap, key: str, answer: Answer
