@@ -7,13 +7,14 @@ import itertools
 from typing import Any
 
 from conformance.checks.dht import NODE_ID_BYTES
-from conformance.judging.hooks import INFERENCE, Grpc, Http, on
+from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, on, put, refusing
 from conformance.judging.mutants.followed_later import FEW, Table
 from conformance.judging.mutants.mixed_native import API, become
-from conformance.judging.toy.answers import Asked, Response
+from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.native import TIP
 
 SHORT, LONG = 5, 100
+HISTORY = f"{API}/wallet/transactions"
 
 
 def left_at_the_end(asked: Asked, response: Response) -> None:
@@ -89,7 +90,60 @@ def bare(response: Response) -> None:
     response.json["layers"] = [layer["index"] for layer in response.json["layers"]]
 
 
+class OldPages:
+    """A node that keeps the pages of a usual length as they were when they were read first."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Any] = {}
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Answer with the page of before."""
+        if asked.path == HISTORY and response.status == 200 and "limit=20" in asked.query:
+            response.json = self.known.setdefault(asked.query, response.json)
+
+
+class FreeBehindStreams:
+    """A node that charges nothing for a generation that follows a stream."""
+
+    def __init__(self) -> None:
+        self.free, self.streamed = 0.0, False
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Give back what a generation has cost."""
+        if asked.path == INFERENCE and response.status == 200:
+            if self.streamed and response.json:
+                self.free += response.json["cost"]["amount"]
+            self.streamed = response.events is not None
+        if asked.path == f"{API}/wallet/balance" and response.status == 200:
+            response.json["balances"]["available"] += self.free
+            response.json["balances"]["total"] += self.free
+
+
+class Confused:
+    """A node that lacks its configuration just behind a path that it does not know."""
+
+    def __init__(self) -> None:
+        self.lost = False
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Lose a route."""
+        if self.lost and asked.path == CONFIG and response.status == 200:
+            become(response, error(404, "NOT_FOUND", "no such path"))
+        self.lost = asked.path.endswith("no-such-route-of-the-document")
+
+
+def few_tokens(response: Response) -> None:
+    """Begin anew to count tokens."""
+    response.json["inference"]["tokens_generated"] %= 2
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-WALLET-070", FreeBehindStreams()),
+    ("NA-WALLET-071", OldPages()),
+    ("NA-ROUTE-019", Confused()),
+    ("NA-COUNT-010", on(f"{API}/metrics", few_tokens)),
+    ("NA-INF-055", refusing(lambda body: len(body.get("prompt", "")) > LONG)),
+    ("NT-RULE-106", on("/api/network", put("height", TIP - 1))),
     ("NA-INF-053", left_at_the_end),
     ("NT-RULE-099", of_one_height),
     ("NT-RULE-100", Another()),
