@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from conformance import passive
+from conformance.editions import FIFTH
 from conformance.findings import USED_UP, Findings, Skipped
 from conformance.grpcwire import GrpcClient, Reply
 from conformance.httpwire import (
@@ -235,6 +236,8 @@ class Context(Findings):
             changed = self.service.steps_changed
             resources.judge_resource(self, operation, json_body, answer, changed=changed)
             self._remember(resources.RESOURCES.get(operation, ""), credential, answer)
+            if method == "GET" and not query and self.edition >= FIFTH:
+                self.service.memory.judge_served(self, prefix + path, answer)
             if path == BALANCE and (found := lookup(answer.json_object() or {}, AVAILABLE)):
                 self.service.available[credential] = float(found[0]) if is_number(found[0]) else 0.0
             if credential.header is not None:

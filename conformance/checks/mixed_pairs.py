@@ -13,6 +13,7 @@ from functools import partial
 
 from conformance.checks.auth import INVENTED
 from conformance.checks.node_reads import AUTH_READS, BALANCE, HEALTH, METRICS, NETWORK, STATUS
+from conformance.checks.wallet import EXCESS
 from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
@@ -26,6 +27,7 @@ TRIES = 3
 PAIRS_S = 4.0
 # The statuses of a node that is too busy, or has nothing more to spend.
 OTHERWISE = (402, 429, 503)
+UNPAID = "a transfer of more than there is"
 BODY: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 1, "temperature": 0}
 # What costs something, and how much of what is left all of them may cost.
 COSTLY, PART = ("a generation", "a stream"), 0.05
@@ -77,6 +79,20 @@ def _requests(context: Context) -> dict[str, Ask]:
         "a transfer without a receiver": partial(
             api, "POST", "/wallet/send", credential=target.valid, json_body={"amount": 1}
         ),
+        UNPAID: partial(
+            api,
+            "POST",
+            "/wallet/send",
+            credential=target.valid,
+            json_body={"to": "nobody", "amount": float(EXCESS) * EXCESS, "memo": ""},
+        ),
+        "an unstake of too much": partial(
+            api,
+            "POST",
+            "/wallet/unstake",
+            credential=target.valid,
+            json_body={"amount": float(EXCESS) * EXCESS},
+        ),
         "a change of nothing known": partial(
             api, "PATCH", "/config", credential=target.valid, json_body={"no_such_key": None}
         ),
@@ -99,7 +115,8 @@ def mixed_pairs(context: Context) -> None:
     left = context.budget.left
     for name, ask in requests.items():
         first, again = (_shown(name, ask()) for _ in range(2))
-        if first == again and first[0] not in OTHERWISE and first[0] < 500:
+        busy = first[0] in OTHERWISE and name != UNPAID
+        if first == again and not busy and first[0] < 500:
             usual[name] = again
     # Each has been made twice, and would be once behind each other one.
     if (left - context.budget.left) * len(usual) / 2 > PART * left:

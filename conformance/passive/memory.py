@@ -14,7 +14,10 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_number
 
 SENT = "NA-SANE-046"
-IDS = frozenset({"NA-SANE-040", "NA-SANE-041", "NA-SANE-027", SENT})
+SERVED = "NA-ROUTE-018"
+IDS = frozenset({"NA-SANE-040", "NA-SANE-041", "NA-SANE-027", SENT, SERVED})
+# What says that there is no such route.
+ABSENT = (404, 405, 501)
 # Two readings so far apart are of two times, in whichever unit these are written.
 APART_S = 2.5
 COUNTED, TAKEN = "inference.requests_total", "timestamp"
@@ -45,7 +48,23 @@ class Memory:
     """How many tokens the first metrics had, and the results by then."""
     proofs: dict[Credential, int] = field(default_factory=dict)
     """How many proofs the longest page of an account had."""
+    served: dict[str, Exchange] = field(default_factory=dict)
+    """The first answer of each route that is read."""
+    lost: dict[str, Exchange] = field(default_factory=dict)
+    """And the first that says that there is no such route, since then."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def judge_served(self, findings: Findings, path: str, answer: Answer) -> None:
+        """Rule on a route that is read as before, and was served then; once may be a slip."""
+        with self.lock:
+            if answer.ok:
+                self.served.setdefault(path, answer.exchange)
+                self.lost.pop(path, None)
+            elif answer.status in ABSENT and path in self.served:
+                first = self.lost.setdefault(path, answer.exchange)
+                if first is not answer.exchange:
+                    why = f"GET {path} was served, and has status {answer.status} now, twice"
+                    findings.fails(SERVED, why, self.served[path], first, answer)
 
     def judge(
         self, findings: Findings, resource: str, credential: Credential, answer: Answer
