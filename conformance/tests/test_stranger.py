@@ -13,6 +13,7 @@ from conformance.judging.stranger.strangers import STRANGERS, Stranger
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
 (
     FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH,
+    THIRTEENTH,
 ) = STRANGERS.values()  # fmt: skip
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the PATH")
 needs_ruby = pytest.mark.skipif(shutil.which("ruby") is None, reason="Ruby is not on the PATH")
@@ -80,6 +81,16 @@ def test_the_node_in_perl_lists_what_it_can_be_switched_to() -> None:
     assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 70
     assert set(lists["faults"].values()) == KINDS - {"numbers"} | {"grpc"}
     assert set(TWELFTH.allowed()) <= set(lists["faults"])
+
+
+def test_the_node_in_erlang_lists_what_it_can_be_switched_to() -> None:
+    lists = THIRTEENTH.lists()
+    assert len(lists["faults"]) == 841
+    assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 60
+    assert set(lists["faults"].values()) == (KINDS - {"numbers"}) | {"grpc"}
+    assert set(THIRTEENTH.allowed()) <= set(lists["faults"])
+    code = "".join(path.read_text("utf-8") for path in THIRTEENTH.node.glob("src/*"))
+    assert [ident for ident in lists["peculiar"] if f"({ident})" not in code] == []
 
 
 def test_each_stranger_has_a_first_port_of_its_own() -> None:
