@@ -53,7 +53,7 @@ NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "N
 LOCKED, IN_TIME = "NT-RULE-071", "NT-RULE-073"
 AT_MOST, RELEASED, QUEUED = "NT-RULE-078", "NT-RULE-080", "NT-RULE-082"
 PROMPT, RELAY, TOLD = "NT-RULE-086", "NT-RULE-023", "NT-RULE-090"
-HASH, SOUND = "NT-RULE-092", "NT-RULE-105"
+HASH, SOUND, BY_ONE = "NT-RULE-092", "NT-RULE-105", "NT-RULE-107"
 QUEUE = "/api/inference queue"
 # What was refused may still be taken a little later, and what was accepted be completed.
 REFUSED_S, ACCEPTED_S = 1.0, 3.0
@@ -138,7 +138,7 @@ def _try(context: Context, made: Signed, what: str, bad: tuple[str, ...]) -> Wro
 
 @requirement(
     POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
-    IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT, RELAY, HASH, SOUND,
+    IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT, RELAY, HASH, SOUND, BY_ONE,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
@@ -241,6 +241,13 @@ def _judge_account(context: Context, made: Signed, before: Account, sent: Answer
     if before.nonces and after.nonces:
         why = f"next nonce {brief(before.nonces)}, and then {brief(after.nonces)}"
         context.judge(NONCE, after.nonces != before.nonces, why, *shown)
+        grown = [
+            later - earlier
+            for earlier, later in zip(before.nonces, after.nonces, strict=False)
+            if is_int(earlier) and is_int(later) and later != earlier
+        ]
+        if context.edition >= FIFTH and grown:
+            context.judge(BY_ONE, grown == [1], f"one request, and {why}", *shown)
     if made.cost and before.money and after.money:
         why = f"amounts {brief(before.money)}, and then the same"
         context.judge(CHARGED, after.money != before.money, why, *shown)

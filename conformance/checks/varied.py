@@ -25,6 +25,8 @@ ALIKE, NAMED, TAKEN, CALLED = "PL-FWD-024", "PL-BWD-015", "GR-GOSSIP-009", "NT-R
 SOURCES = (0, 1, 7, 130, 300, 70_000)
 # Endings of identifiers: short, beyond a byte, beyond ASCII, and white space.
 ENDINGS = ("", "-", "x" * 100, "y" * 300, "-\u00e9\u65e5\U0001f642", " ")
+# So many gradients of one node.
+SEVERAL = 6
 # Other values of one field of a gradient.
 OTHER_VALUES: dict[str, tuple[float, ...]] = {
     "batch_size": (1, 32, 100, 300, 70_000), "loss": (0.0, 0.125, 9.75, 140.5), "ttl": (1, 3, 10),
@@ -109,8 +111,21 @@ def gossip_varied(context: Context) -> None:
                 continue
             why = f"with {key} {value:g} a gradient is refused: {brief(answer.reason)}"
             context.judge(TAKEN, answer.accepted, why, reply, control)
+    _judge_several(context, usual)
     for name in AGAIN:
         run_again(context, name, "after a gradient was accepted")
+
+
+def _judge_several(context: Context, usual: Fields) -> None:
+    """Rule on gradients of one node, of which a second one is accepted; it may take but one."""
+    ident = fresh(usual)["node_id"]
+    several = [send(context, fresh(usual, node_id=ident)) for _ in range(SEVERAL)]
+    control, again = send(context, fresh(usual))
+    taken = [answer is not None and answer.accepted for _, answer in several]
+    if all(taken[:2]) and again is not None and again.accepted:
+        many = taken.index(False) if False in taken else len(taken)
+        why = f"{many} gradients of one node are accepted, and no further one"
+        context.judge(TAKEN, all(taken), why, several[min(many, SEVERAL - 1)][0], control)
 
 
 @requirement(CALLED)

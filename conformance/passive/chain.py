@@ -29,7 +29,7 @@ _HEX = re.compile(r"(0x)?[0-9a-f]{40,}\Z", re.ASCII | re.IGNORECASE)
 # What is called so is of the time of the answer.
 _OF_NOW = re.compile(r"tip|latest|head|newest|current|next|now|last_", re.IGNORECASE)
 STATES, OVER = {"pending", "completed", "expired"}, {"completed", "expired"}
-_LOCKED = re.compile(r"lock|reserv|escrow|held|hold", re.IGNORECASE)
+_LOCKED = re.compile(r"lock|reserve|escrow|held|hold", re.IGNORECASE)
 _WHOLE = re.compile(r"total|liquid", re.IGNORECASE)
 # No amount of atoms, and no nonce, has more digits.
 DIGITS = 40
