@@ -5,10 +5,13 @@ by the same pass; what their values are is not compared.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from conformance.checks.again import run_again, told_of
+from conformance.checks.mixed_ids import turned
+from conformance.checks.mixed_passes import output_of
 from conformance.checks.passes import is_found, layers_of, pipeline_of, send_forward
 from conformance.context import Context
 from conformance.editions import FIFTH
@@ -21,6 +24,7 @@ from conformance.verdict import Finding
 MOST_NUMBERS = 64
 # The first part of a model, whose number is one of these, has no previous node.
 FIRST_PARTS, BACK = (0, 1), "peer-backward"
+CHANGED = "PL-FWD-025"
 # What the checks of these names say holds for each part. They name no number of their own.
 AGAIN = (
     "pipeline-pass", "pipeline-ahead", "pipeline-back", "pipeline-batch", "pipeline-byte-order",
@@ -42,7 +46,7 @@ def others_served(context: Context) -> list[int]:
     return found
 
 
-@requirement("PL-FWD-020", "PL-FWD-021")
+@requirement("PL-FWD-020", "PL-FWD-021", CHANGED)
 def mixed_shards(context: Context) -> None:
     """Run the checks of the declared pass once more, with other parts that the node serves."""
     if context.edition < FIFTH:
@@ -52,6 +56,8 @@ def mixed_shards(context: Context) -> None:
         raise Skipped("what a pass has to be is not declared")
     others = others_served(context)
     _judge_held(context, others)
+    with suppress(Skipped):
+        _judge_changed(context, others)
     if not others:
         raise Skipped("the node serves one part of the model")
     # The first of them, and the last.
@@ -62,6 +68,17 @@ def mixed_shards(context: Context) -> None:
     for number in [one for one in others[1:-1] if one not in FIRST_PARTS][:1]:
         wrong = told_of(_run_at(context, number, (BACK,)))
         context.judge("PL-FWD-020", not wrong, wrong)
+
+
+def _judge_changed(context: Context, others: list[int]) -> None:
+    """Rule on the hidden states that each part makes of two tensors: not the same ones."""
+    tensors = turned(context)
+    for number in (int(pipeline_of(context)["shard"]), *others):
+        replies = [send_forward(context, target_shard=number, hidden_states=one) for one in tensors]
+        outputs = [output_of(reply) for reply in replies]
+        if all(outputs):
+            why = f"target_shard {number} answers with the hidden states that came in"
+            context.judge(CHANGED, outputs != tensors, why, *replies)
 
 
 def _judge_held(context: Context, others: list[int]) -> None:
