@@ -26,7 +26,7 @@ UNENDED, NEVER = "NA-INF-050", "\U0001f5ff\U0001f5ff"
 # Among whose answers there are some of several lines.
 PROMPTS = ("List three fruits, one in each line:\n1.", "Write a poem of two lines.")
 WHOLE_PROMPT, SOME = "NA-INF-054", 24
-LONG_PROMPT, SENTENCE, LENGTHS = "NA-INF-055", "Once upon a time there was a node. ", (600, 2500)
+LONG_PROMPT, SENTENCE, LENGTHS = "NA-INF-055", "Once upon a time there was a node. ", (600, 1100)
 # The last one ends as the others, since a model may look no farther back than that.
 FRAME, OTHER = "Tell me what you know of {} in a word", "Once upon a time, in a word"
 WITHIN = ("the sea", "mathematics", "bread and salt", "trains in winter")
@@ -90,7 +90,7 @@ def lines_beyond(context: Context) -> None:
 
 @requirement(LONG_PROMPT)
 def prompts_long(context: Context) -> None:
-    """POST /inference with prompts of a few hundred letters, and of some thousands."""
+    """POST /inference with prompts of some hundred letters, and of a thousand."""
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
     short = context.infer({"prompt": SENTENCE, "max_tokens": 1})

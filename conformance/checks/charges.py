@@ -120,7 +120,8 @@ def stream_charged(context: Context) -> None:
     compared = Comparison(context)
     for _ in range(TRIES + 2):
         plain, streamed = (
-            _taken(context, one, account) for one in (body, {**body, "stream": True})
+            _taken(context, one, account, later=context.edition >= FIFTH)
+            for one in (body, {**body, "stream": True})
         )
         if plain is None or streamed is None:
             continue
@@ -180,7 +181,7 @@ def _judge_after(context: Context, body: Body) -> None:
         ),
     }
     for name, ask in before.items():
-        free = list[tuple[Answer, Answer]]()
+        free, dear = list[tuple[Answer, Answer]](), list[tuple[str, Answer, Answer]]()
         for turn in range(TRIES):
             usual = _taken(context, body, first)
             if usual is None or usual[1] <= EXACT:
@@ -190,20 +191,26 @@ def _judge_after(context: Context, body: Body) -> None:
             other = _taken(context, body, first, within_s=SETTLED_S if turn else 0)
             if other is not None and other[1] > EXACT:
                 context.holds(AFTER, usual[0], other[0])
-                break
+                cost = lookup(other[0].json_object() or {}, "cost.amount")
+                if not cost or not is_number(cost[0]) or other[1] <= cost[0] + EXACT:
+                    break
+                why = f"a generation behind {name} takes {other[1]:g}, and its cost is {cost[0]:g}"
+                dear.append((why, usual[0], other[0]))
+                continue
             free += [] if other is None else [(usual[0], other[0])]
         if len(free) == TRIES:
-            context.fails(
-                AFTER, f"a generation is charged at once, and not after {name}", *free[-1]
-            )
+            context.fails(AFTER, f"a generation is charged at once, not after {name}", *free[-1])
+        if len(dear) == TRIES:
+            context.fails("NA-WALLET-023", *dear[-1])
 
 
 def _taken(
-    context: Context, body: dict[str, Json], account: Credential, within_s: float = 0
-) -> tuple[Answer, float] | None:
+    context: Context, body: dict[str, Json], account: Credential, within_s: float = 0,
+    *, later: bool = False,
+) -> tuple[Answer, float] | None:  # fmt: skip
     """Generate; return the answer and what it took, or None if the balance does not stand still.
 
-    So long something may take to be taken.
+    So long something may take to be taken. ``later`` is with what the next readings show.
     """
     before = still(context, account)
     if before is None:
@@ -215,8 +222,12 @@ def _taken(
     while True:
         taken = before[0].available - read_money(context, account).available
         if taken > EXACT or time.monotonic() >= ends:
-            return answer, taken
+            break
         time.sleep(LOOK_S)
+    for _ in range(2 if later else 0):
+        time.sleep(LOOK_S)
+        taken = before[0].available - read_money(context, account).available
+    return answer, taken
 
 
 @requirement("NA-WALLET-033")

@@ -17,10 +17,13 @@ from conformance.checks.signed_requests import (
     state_of,
 )
 from conformance.context import Context
+from conformance.httpwire import Answer
 from conformance.signer import Kind, Signed
-from conformance.strictjson import brief
+from conformance.strictjson import Json, brief
 
-PAYER = "NT-RULE-085"
+PAYER, NAMED = "NT-RULE-085", "NT-RULE-108"
+# What a record may call the key of whoever asked.
+BUYERS = ("public_key", "account", "buyer", "payer", "owner", "signer", "requester", "sender")
 
 
 def judge_payer(context: Context, first: Signed) -> None:
@@ -52,3 +55,13 @@ def judge_payer(context: Context, first: Signed) -> None:
     shown = *(one.answer for one in before), answer, *(one.answer for one in after)
     if paid or other:
         context.judge(PAYER, paid, why, *shown)
+
+
+def judge_named(context: Context, made: Signed, record: Json, answer: Answer) -> None:
+    """Rule on the key that a record has under a name for whoever has asked."""
+    found = record if isinstance(record, dict) else {}
+    keys = {name: found[name] for name in BUYERS if isinstance(found.get(name), str)}
+    keys = {name: key for name, key in keys.items() if len(str(key)) == len(made.public_key)}
+    if made.public_key and keys:
+        why = f"{made.public_key} has signed the request, and its record has {brief(keys)}"
+        context.judge(NAMED, set(keys.values()) == {made.public_key}, why, answer)

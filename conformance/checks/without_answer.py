@@ -11,6 +11,7 @@ from operator import lt
 
 from conformance.checks.mixed_keys import REFUND_NAMED, judge_refund
 from conformance.checks.native import document_at, mapped, native_get
+from conformance.checks.native_documents import under
 from conformance.checks.native_named import responses, texts_in
 from conformance.checks.signed import LOCKED, POLLED, judge_locked
 from conformance.checks.signed_requests import (
@@ -38,7 +39,7 @@ from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.signer import Kind, Signed
-from conformance.strictjson import brief
+from conformance.strictjson import brief, is_int
 
 # So many blocks after its expiry a request that is pending for so long will not expire.
 LATE_BLOCKS, LATE_S = 3, 4.0
@@ -46,7 +47,7 @@ STEP_S = 2.0
 REFUNDED, OVER = "ST-004", "expired"
 KEPT, LINKED, SILENT = "NT-RULE-083", "NT-RULE-084", "NT-RULE-089"
 EARLY, STAYS, GAINED = "NT-RULE-096", "NT-RULE-097", "NT-RULE-098"
-ARTIFACT, MOST_LINKS = re.compile(r"/artifacts/sha256/[0-9a-f]{64}\Z", re.ASCII), 4
+ARTIFACT, MOST_LINKS = re.compile(r"/artifacts/sha256/[!-~]+\Z", re.ASCII), 4
 
 
 @requirement(REFUNDED, REFUND_NAMED, LOCKED, POLLED, SILENT, EARLY, GAINED)
@@ -80,6 +81,16 @@ def without_answer(context: Context) -> None:
     if state_of(record) != OVER:
         raise Skipped(f"it has not expired within {within_s:g} s: {brief(record)}")
     judge_refund(context, made.request_id, record, looked)
+    if context.edition >= FIFTH:
+        heights = [
+            found
+            for refund in under(record, "refund")
+            for found in under(refund, "height")
+            if is_int(found)
+        ]
+        why = f"its refund is of block {brief(heights)}, and its block expiry {made.expires}"
+        # Whether the last block in which it is good is that one or the one before is not said.
+        context.judge(EARLY, not heights or min(heights) + 1 >= made.expires, why, looked)
     if begun.other is not None:
         # What it has locked comes back as well.
         poll(context, begun.other.request_id, lambda seen: state_of(seen) in (OVER, DONE), BLOCK_S)
