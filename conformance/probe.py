@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from conformance import messages
 from conformance.catalogue import Profile
 from conformance.compiled import AVAILABLE, NO_GRPC
+from conformance.editions import FIFTH
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import ANONYMOUS, Answer, Credential, HttpClient, Unanswered
 from conformance.journal import Journal
@@ -104,6 +105,11 @@ def probe(target: Target) -> Proposal:
         if len(shown) >= ENOUGH:
             found |= family.profiles
             continue
+        if Profile.NATIVE_API in family.profiles and _names_native(target):
+            # It is there by what the operator says, so that its absence is a finding.
+            looks.append("the operator declares resources of the native API")
+            found |= family.profiles
+            continue
         first = next(iter(asks))
         outcome = next(look for look in looks if look.startswith(f"GET {first}:"))
         why = f"{len(shown)} of {len(asks)} routes tried answer in its way; {outcome}"
@@ -124,6 +130,12 @@ def probe(target: Target) -> Proposal:
     grpc.close()
     served = address if Profile.GRPC in found else None
     return Proposal(frozenset(found), served, tuple(looks), absent)
+
+
+def _names_native(target: Target) -> bool:
+    """Whether the operator has declared what only the native API serves."""
+    declared = (target.public_key, target.request_id, target.artifact, target.rpc, target.field_map)
+    return target.edition >= FIFTH and any(declared)
 
 
 def _names_grpc(http: HttpClient, target: Target) -> bool:

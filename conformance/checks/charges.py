@@ -135,7 +135,7 @@ def stream_charged(context: Context) -> None:
     compared.conclude()
 
 
-@requirement("NA-WALLET-063", AFTER)
+@requirement("NA-WALLET-063", "NA-WALLET-023", AFTER)
 def charged_alike(context: Context) -> None:
     """POST /inference, then as a stream and with the second token; look what each takes."""
     first, second = context.target.valid, context.target.second
