@@ -124,6 +124,8 @@ TEXTS = (
     _with("max_tokens", "1", TYPE), _with("temperature", "0.5", TYPE), _with("top_k", "5", TYPE),
     _with("stream", 0, TYPE),
 )  # fmt: skip
+# And switches as texts, as forms of browsers have them.
+SWITCHES = (_with("stream", "true", TYPE), _with("stream", "false", TYPE))
 
 bad_bodies: st.SearchStrategy[BadBody] = st.one_of(
     st.just(BadBody({"max_tokens": 1}, MISSING)),

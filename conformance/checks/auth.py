@@ -48,6 +48,9 @@ _PAGES: tuple[tuple[Resource, dict[str, object]], ...] = (
 # Below these the document shows no path that a client could choose.
 NO_CHILDREN = ("/status", "/metrics", "/config", "/wallet", "/wallet/balance", "/inference", "")
 
+# A word, a scheme without a token, and more or fewer of both.
+ODD, ODD_FORMS = "NA-AUTH-040", ("word", "Bearer", "Bearer a b c", ":", "Bearer,word", "Token word")
+
 _ERROR_IDS = ("NA-AUTH-003", "NA-ERR-001", "NA-ERR-002", "NA-ERR-003", "NA-ERR-005")
 
 
@@ -125,6 +128,20 @@ def _judge_odd(context: Context, resource: Resource, credential: Credential) -> 
         refused = 400 <= answer.status < 500
         why = f"a token of {len(credential.header or '')} letters gets {answer.status}"
         context.judge("NA-AUTH-001", refused, why, control, answer)
+
+
+@requirement(ODD)
+def auth_odd(context: Context) -> None:
+    """GET an Auth route with headers that have another form than a scheme and a token."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    for form in ODD_FORMS:
+        answers = [_read(context, CONFIG, Credential(form, form)) for _ in range(2)]
+        control = _read(context, CONFIG, INVENTED)
+        if control.status == 401 and not any(answer.status == TOO_MANY for answer in answers):
+            refused = any(400 <= answer.status < 500 for answer in answers)
+            why = f"Authorization: {brief(form)} is answered twice with {answers[-1].status}"
+            context.judge(ODD, refused, why, control, *answers)
 
 
 @requirement("NA-AUTH-002", *_ERROR_IDS)

@@ -243,7 +243,8 @@ def inference_refused(context: Context) -> None:
     )
 
     texts = strategies.TEXTS if context.edition >= NEARLY_SINCE else ()
-    for bad in (*strategies.SURELY_BAD, *texts):
+    switches = strategies.SWITCHES if context.edition >= FIFTH else ()
+    for bad in (*strategies.SURELY_BAD, *texts, *switches):
         refuse(bad.requirement, context.infer(bad.body), bad.body)
 
     for bad in strategies.SURELY_BAD if context.edition >= NEARLY_SINCE else ():

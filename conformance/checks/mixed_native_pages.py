@@ -23,6 +23,7 @@ from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
 WITHIN, COMPLETE, ALIKE = "NT-PAGE-009", "NT-PAGE-010", "NT-PAGE-011"
+ENDS_ALIKE = "NT-PAGE-012"
 TRIES, DRAWS, WALKED, LONG, STEP = 3, 8, 3, 100, 20
 # Statuses with which a query is refused.
 REFUSED = (400, 404, 422)
@@ -177,7 +178,7 @@ def _left_out(page: Page, stretch: Stretch, *, newest_first: bool) -> str:
     return f"lists {brief(page.numbers)}, without {brief(lacking)}" if lacking else ""
 
 
-@requirement(WITHIN, COMPLETE, ALIKE)
+@requirement(WITHIN, COMPLETE, ALIKE, ENDS_ALIKE)
 def native_pages_mixed(context: Context) -> None:
     """GET pages of blocks and updates with drawn limits and bounds, and compare the whole list."""
     drawn = random.Random(context.target.seed)  # noqa: S311 - no secret
@@ -212,6 +213,15 @@ def _judge_stretch(
             followed += 1
             queries.append((limit, min(page.numbers)))
     _judge_alike(context, listing, pages)
+    ends = [page for page in pages if page.before in stretch.numbers and page.numbers]
+    if context.edition >= FIFTH and ends:
+        kinds = [
+            [page for page in ends if (page.before in page.numbers) is there]
+            for there in (True, False)
+        ]
+        firsts = [found[0] for found in kinds if found]
+        why = f"of {brief(list(map(str, firsts)))} the first has its bound, the other one not"
+        context.judge(ENDS_ALIKE, len(firsts) < 2, why, *(page.answer for page in firsts))
 
 
 def _judge_alike(context: Context, listing: Listing, pages: list[Page]) -> None:

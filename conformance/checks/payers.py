@@ -5,6 +5,7 @@ import time
 from conformance.checks.signed_requests import (
     ATOMS,
     BLOCK_S,
+    DONE,
     LOOK_S,
     PENDING,
     account_of,
@@ -21,7 +22,7 @@ from conformance.httpwire import Answer
 from conformance.signer import Kind, Signed
 from conformance.strictjson import Json, brief
 
-PAYER, NAMED = "NT-RULE-085", "NT-RULE-108"
+PAYER, NAMED, COMPLETED = "NT-RULE-085", "NT-RULE-108", "NT-RULE-073"
 # What a record may call the key of whoever asked.
 BUYERS = ("public_key", "account", "buyer", "payer", "owner", "signer", "requester", "sender")
 
@@ -42,7 +43,13 @@ def judge_payer(context: Context, first: Signed) -> None:
         return
     context.budget.charge(made.cost / ATOMS)
     within_s = context.target.inference_timeout_s
-    poll(context, made.request_id, lambda seen: state_of(seen) != PENDING, within_s)
+    looked, record = poll(
+        context, made.request_id, lambda seen: state_of(seen) != PENDING, within_s
+    )
+    if record is not None:
+        # It was found.
+        why = f"after {within_s:g} s it is {state_of(record)}, and one of another account completed"
+        context.judge(COMPLETED, state_of(record) == DONE, why, answer, looked)
     ends = time.monotonic() + BLOCK_S
     while True:
         after = [account_of(context, key) for key in keys]

@@ -47,7 +47,7 @@ STEP_S = 2.0
 REFUNDED, OVER = "ST-004", "expired"
 KEPT, LINKED, SILENT = "NT-RULE-083", "NT-RULE-084", "NT-RULE-089"
 EARLY, STAYS, GAINED = "NT-RULE-096", "NT-RULE-097", "NT-RULE-098"
-ARTIFACT, MOST_LINKS = re.compile(r"/artifacts/sha256/[!-~]+\Z", re.ASCII), 4
+ARTIFACT, MOST_LINKS = re.compile(r"/[!-~]*[0-9a-f]{40}[!-~]*\Z", re.ASCII), 4
 
 
 @requirement(REFUNDED, REFUND_NAMED, LOCKED, POLLED, SILENT, EARLY, GAINED)

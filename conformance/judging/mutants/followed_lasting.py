@@ -4,6 +4,7 @@ Faults of the twelfth stranger's node, of those that nobody had looked at, have 
 """
 
 import itertools
+import re
 from typing import Any
 
 from conformance.checks.dht import NODE_ID_BYTES
@@ -11,7 +12,7 @@ from conformance.judging.hooks import CONFIG, INFERENCE, Grpc, Http, on, put, re
 from conformance.judging.mutants.followed_later import FEW, Table
 from conformance.judging.mutants.mixed_native import API, become
 from conformance.judging.toy.answers import Asked, Response, error
-from conformance.judging.toy.native import TIP
+from conformance.judging.toy.native import TIP, loss_of
 
 SHORT, LONG = 5, 100
 HISTORY = f"{API}/wallet/transactions"
@@ -137,7 +138,24 @@ def few_tokens(response: Response) -> None:
     response.json["inference"]["tokens_generated"] %= 2
 
 
+def failing_for_a_word(asked: Asked, response: Response) -> None:
+    """Fail for a header that has no space in it."""
+    if response.status == 401 and " " not in (asked.authorization or " "):
+        become(response, error(500, "INTERNAL", "no second word"))
+
+
+def with_its_end(asked: Asked, response: Response) -> None:
+    """Have the entry with the bound on pages whose limit is no single digit."""
+    found = re.search(r"before=(\d+)", asked.query)
+    if asked.path == "/api/training" and found and not re.search(r"limit=\d(\D|$)", asked.query):
+        bound = int(found[1])
+        if 0 < bound <= TIP:
+            response.json["records"].insert(0, {"round": bound, "loss": loss_of(bound)})
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-AUTH-040", failing_for_a_word),
+    ("NT-PAGE-012", with_its_end),
     ("NA-WALLET-070", FreeBehindStreams()),
     ("NA-WALLET-071", OldPages()),
     ("NA-ROUTE-019", Confused()),
