@@ -146,7 +146,7 @@ OF_REAL_NODES: list[Mutant] = [
       for method in ("unsafe_flush_mempool", "dial_seeds", "export_private_key", "stop")),
     *(Mutant(f"/rpc lacks {method}", ident, lacking(method))
       for ident, method in (("NT-RULE-022", "abci_query"), ("NT-RULE-023", "broadcast_tx_sync"))),
-    Mutant("balance as a number", "NT-RULE-011", on("/api/account", put("balance", 7))),
+    Mutant("balance as a number", "NT-RULE-011", on("/api/account", put("balance", 4))),
     Mutant("balance in units", "NT-RULE-011", on("/api/account", put("total", "1.5"))),
     Mutant("bond as a number", "NT-RULE-011", on(
         "/api/validators", lambda r: r.json["validators"][0].update(bond=1))),

@@ -202,7 +202,7 @@ def of_the_block(response: Response) -> None:
 def by_the_first_byte(asked: Asked, response: Response) -> None:
     """Find accounts by the first byte of their keys."""
     if asked.path == "/api/account" and "public_key=02" in asked.query and response.json:
-        response.json.update(balance="5", total="5")
+        response.json.update(balance="4", locked="1", total="5")
 
 
 def hundreds_few(asked: Asked, response: Response) -> None:

@@ -78,7 +78,7 @@ def all_but_one(asked: Asked, response: Response) -> None:
 def signs_alike(asked: Asked, response: Response) -> None:
     """Have one account for a key and its inverse."""
     if asked.path == ACCOUNT and query_of(asked).get("public_key") == f"03{PUBLIC_KEY[2:]}":
-        become(response, Response(json={"balance": "5", "total": "5"}))
+        become(response, Response(json={"balance": "4", "locked": "1", "total": "5"}))
 
 
 def in_tenths(asked: Asked, response: Response) -> None:

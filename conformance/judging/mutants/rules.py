@@ -308,6 +308,10 @@ TOGETHER = {
     "NA-INF-037": {"NA-INF-024"},
     "NA-COUNT-001": {"NA-COUNT-003"},
     # What is so in the answers of one check is so in those of the whole run.
+    "NT-PAGE-001": {"NT-RULE-100"},
+    "NT-RULE-061": {"NT-RULE-100"},
+    "NT-RULE-063": {"NT-RULE-101"},
+    "NA-ROUTE-019": {"NA-ROUTE-018"},
     "NA-AUTH-026": {"NA-SANE-040"},
     "NA-AUTH-032": {"NA-AUTH-022"},
     # Timestamps that are all the same are those of other figures, too.
