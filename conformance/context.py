@@ -120,6 +120,14 @@ class Service:
         self.memory = memory.Memory()
         # And those of the native API of one block, one request or one account.
         self.chain = chain.Chain()
+        # Whether the node has been started again in this run.
+        self.restarted = False
+
+    def forget(self) -> None:
+        """Forget what a node that starts again need not know, or counts anew."""
+        self.ran, self.restarted = None, True
+        self.memory.begun = self.memory.made_before = None
+        self.chain = chain.Chain()
 
     def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
         """Return whether a call failed because nothing has ever answered on the gRPC port.

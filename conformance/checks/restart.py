@@ -91,7 +91,7 @@ def _changes(context: Context, original: dict[str, Json]) -> list[Change]:
 def _restart(context: Context, before: Told) -> None:
     """Run the operator's command, and wait for the node; raise `Skipped` without a restart."""
     began = time.monotonic()
-    context.service.ran = None
+    context.service.forget()
     try:
         done = subprocess.run(
             context.target.restart_words,
