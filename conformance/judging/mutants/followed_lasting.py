@@ -205,7 +205,16 @@ class RefusedAndKept:
         return {**answer, "found": request.key in self.values}
 
 
+def unchanged(called: str, request: Any, answer: Any) -> Any:
+    """Give back what came in."""
+    if called != "PipelineForward" or request is None or not isinstance(answer, dict):
+        return answer
+    part = "logits" if answer.get("logits") else "hidden_states"
+    return {**answer, part: request.hidden_states}
+
+
 GRPC: list[tuple[str, Grpc]] = [
+    ("PL-FWD-025", unchanged),
     ("DH-035", FirstComers()),
     ("DH-019", RefusedAndKept()),
 ]

@@ -323,6 +323,7 @@ TOGETHER = {
     "NA-PATCH-104": {"NA-PATCH-121"},
     "NA-PATCH-106": {"NA-PATCH-121"},
     "PL-FWD-010": {"PL-FWD-014"},
+    "PL-FWD-025": {"PL-FWD-007"},
     "GR-CODE-011": {"GR-CODE-015"},
     # Whatever does not hold for another part is named as well.
     "PL-FWD-020": {"PL-FWD-003", "PL-FWD-013", "GR-NUM-001"},

@@ -202,7 +202,7 @@ class SigningToy(ToyNode):
         self.jobs[ident] = job
         self.signatures.add(signed["signature"])
         payer = self._payer(body)
-        self.nonces[body["payer"]] += 0 if self.fault == "same nonce" else 1
+        self.nonces[body["payer"]] += {"same nonce": 0, "by twos": 2}.get(self.fault, 1)
         self.balances[payer] -= 0 if self.fault in ("free", "unlocked") else PRICE
         self.balances[payer] -= PRICE if self.fault == "greedy" else 0
         named = ident if self.fault == "named otherwise" else digest
@@ -222,7 +222,7 @@ FAULTS = {
     "named otherwise": "NT-RULE-092", "hasty": "NT-RULE-096", "forgetful": "NT-RULE-097",
     "generous": "NT-RULE-098",
     "overdue": "NT-RULE-089", "whitewashed": "NT-RULE-090",
-    "refusing": "NT-RULE-105",
+    "refusing": "NT-RULE-105", "by twos": "NT-RULE-107",
 }  # fmt: skip
 
 
