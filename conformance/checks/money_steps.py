@@ -185,7 +185,8 @@ class Accounts:
         fee = float(shown) if is_number(shown) else 0.0
         self.context.budget.charge(fee)
         change = [FREE, FREE]
-        change[sender] = (-amount - fee, -amount - fee)
+        # A fee of the operator's own may come back to him.
+        change[sender] = (-amount - fee, -amount - fee if sender else -amount)
         if to == sender:
             # Itself it costs at most the fee.
             change[sender] = (-fee, 0.0)
