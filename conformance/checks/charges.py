@@ -19,6 +19,7 @@ from conformance.checks.money import (
     staked,
     still,
 )
+from conformance.checks.payments import fee_of
 from conformance.checks.stream import LONG, LONG_SINCE
 from conformance.checks.wallet import AMOUNT, EXCESS, MEMO
 from conformance.context import Context
@@ -187,7 +188,9 @@ def _judge_after(context: Context, body: Body) -> None:
             if usual is None or usual[1] <= EXACT:
                 # Nothing is charged, or not at once.
                 break
-            ask()
+            # What a generation costs is counted where it is asked for.
+            asked = ask()
+            context.budget.charge(fee_of(asked) if asked.ok else 0.0)
             other = _taken(context, body, first, within_s=SETTLED_S if turn else 0)
             if other is not None and other[1] > EXACT:
                 context.holds(AFTER, usual[0], other[0])
