@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_WORKERS = 8
 """Any more workers would have nothing to do while the longest file runs."""
-PATIENT = 3
+PATIENT = 5
 """Workers for the tests of the suite alone, beside the others."""
 SUITE = "conformance/tests/"
 SPREAD = f"{SUITE}test_mutants*.py", f"{SUITE}test_peculiar_but_allowed.py"

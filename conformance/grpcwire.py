@@ -239,12 +239,11 @@ def command(
         folder = '"$(python -m conformance proto)"'
         quoted = " ".join(shlex.quote(word) for word in words)
         return f"grpcurl -plaintext -import-path {folder} {quoted}"
-    framed = _head(body) + body
-    if len(framed) > SHOWN_BYTES:
+    if len(body) > SHOWN_BYTES:
         return (
             f"# {len(body)} bytes to {operation}: too long for a command line; run the check again"
         )
-    return f"printf '{_octal(framed)}' | {_curl(address, operation)}"
+    return f"printf '{_octal(_head(body) + body)}' | {_curl(address, operation)}"
 
 
 def file_command(address: str, operation: str, file: MessageFile) -> str:

@@ -10,6 +10,7 @@ violates one requirement and not all those below it.
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from conformance.catalogue import Condition, FieldRule, fields_of, load
 from conformance.editions import FIFTH
@@ -24,26 +25,39 @@ FORMATS = {"timestamp": ("GEN-008", timestamp_fault), "date": ("GEN-009", date_f
 FORMAT_IDS = (*(ident for ident, _ in FORMATS.values()), SEPARATED)
 
 _STEP = re.compile(r"(?P<key>[^\[\]]+)(?:\[(?P<where>[^\]]*)\])?\Z")
+_Step = tuple[str, str | None]
+"""A key; for an array also what its entries have to have, or nothing."""
 
 
 def parents(document: Json, path: str) -> Iterator[tuple[dict[str, Json], str, str]]:
     """Yield each object that should hold the last key of the path, that key, and its full path."""
-    *steps, last = path.split(".")
+    steps, last = _parsed(path)
     yield from _descend(document, steps, last, "")
 
 
+@cache
+def _parsed(path: str) -> tuple[tuple[_Step, ...], str]:
+    """Return the steps of a path up to its last key, and that key."""
+    *steps, last = path.split(".")
+    return tuple(map(_step, steps)), last
+
+
+def _step(text: str) -> _Step:
+    match = _STEP.match(text)
+    if match is None:
+        raise ValueError(f"not a step of a path: {text!r}")
+    return match["key"], match["where"]
+
+
 def _descend(
-    value: Json, steps: list[str], last: str, where: str
+    value: Json, steps: tuple[_Step, ...], last: str, where: str
 ) -> Iterator[tuple[dict[str, Json], str, str]]:
     if not isinstance(value, dict):
         return
     if not steps:
         yield value, last, f"{where}{last}"
         return
-    match = _STEP.match(steps[0])
-    if match is None:
-        raise ValueError(f"not a step of a path: {steps[0]!r}")
-    key, condition = match["key"], match["where"]
+    (key, condition), *_ = steps
     inner = value.get(key)
     if condition is None:
         yield from _descend(inner, steps[1:], last, f"{where}{key}.")

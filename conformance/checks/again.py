@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from heapq import heappop, heappush
 
 from conformance.catalogue import Level, load
 from conformance.context import Context
@@ -29,11 +30,14 @@ def run_again(
 
 def run_all_again(context: Context, names: Iterable[str], where: str) -> None:
     """Run checks that only read, as `run_again` does, each while the others wait."""
-    begun = [_again(context, name, where, context.target, []) for name in names]
-    while begun:
-        pauses = [(one, next(one, None)) for one in begun]
-        begun = [one for one, pause_s in pauses if pause_s is not None]
-        time.sleep(max((pause_s for _, pause_s in pauses if pause_s is not None), default=0.0))
+    begun = (_again(context, name, where, context.target, []) for name in names)
+    due = [(0.0, number, steps) for number, steps in enumerate(begun)]
+    while due:
+        due_s, number, steps = heappop(due)
+        time.sleep(max(0.0, due_s - time.monotonic()))
+        pause_s = next(steps, None)
+        if pause_s is not None:
+            heappush(due, (time.monotonic() + pause_s, number, steps))
 
 
 def _again(context: Context, name: str, where: str, target: Target, wrong: list[Finding]) -> Pauses:
