@@ -120,9 +120,10 @@ spare = pathlib.Path("catalogue/spare.tsv").read_text().splitlines()
 kinds |= dict(line.split("\\t")[:2] for line in spare)
 print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in listed["peculiarities"]]}))
 """
-_OF_TWELFTH = """
-import json, subprocess
-listing = ["perl", "node.pl", "--list"]
+# They list the sentence of each fault beside its kind.
+_WITH_SENTENCES = """
+import json, subprocess, sys
+listing = [*sys.argv[1:], "--list"]
 listed = json.loads(subprocess.run(listing, capture_output=True, check=True).stdout)
 kinds = {each["id"]: each["kind"] for each in listed["faults"]}
 print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in listed["peculiarities"]]}))
@@ -215,7 +216,7 @@ STRANGERS = {
     "twelfth": Stranger(
         HERE / "twelfth",
         ("perl", "node.pl"),
-        (sys.executable, "-c", _OF_TWELFTH),
+        (sys.executable, "-c", _WITH_SENTENCES, "perl", "node.pl"),
         22700,
     ),
     "thirteenth": Stranger(
@@ -224,6 +225,13 @@ STRANGERS = {
         (sys.executable, "-c", _OF_THIRTEENTH),
         17700,
         build=("make",),
+        peer_option="--peer",
+    ),
+    "fourteenth": Stranger(
+        HERE / "fourteenth",
+        ("php", "node.php"),
+        (sys.executable, "-c", _WITH_SENTENCES, "php", "node.php"),
+        15700,
         peer_option="--peer",
     ),
 }
