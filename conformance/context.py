@@ -19,7 +19,7 @@ from conformance.httpwire import (
     Unanswered,
     Written,
 )
-from conformance.passive import calls, chain, memory, resources, tokens
+from conformance.passive import calls, chain, itself, memory, resources, tokens
 from conformance.peer.peer import Peer
 from conformance.shapes import lookup
 from conformance.strictjson import Json, is_int, is_number
@@ -120,6 +120,8 @@ class Service:
         self.memory = memory.Memory()
         # And those of the native API of one block, one request or one account.
         self.chain = chain.Chain()
+        # And what those over gRPC have said of the node itself.
+        self.itself = itself.Itself()
         # Whether the node has been started again in this run.
         self.restarted = False
 
@@ -127,7 +129,8 @@ class Service:
         """Forget what a node that starts again need not know, or counts anew."""
         self.ran, self.restarted = None, True
         self.memory.begun = self.memory.made_before = None
-        self.chain = chain.Chain()
+        self.memory.counts.clear()
+        self.chain, self.itself = chain.Chain(), itself.Itself()
 
     def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
         """Return whether a call failed because nothing has ever answered on the gRPC port.
@@ -179,6 +182,7 @@ class Context(Findings):
         everywhere = frozenset[str]()
         if target.edition >= resources.SINCE:
             everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS | chain.IDS
+            everywhere |= itself.IDS
         super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
         self.target = target
         self.http = http
@@ -251,6 +255,11 @@ class Context(Findings):
             if credential.header is not None:
                 self.service.tokens.judge(self, credential, operation, answer)
         return answer
+
+    def judge_reply(self, reply: Reply) -> None:
+        """Rule on an answer over gRPC, by itself and beside those before it."""
+        calls.judge_reply(self, reply)
+        self.service.itself.judge(self, reply)
 
     def _remember(self, resource: str, credential: Credential, answer: Answer) -> None:
         self.service.memory.judge(self, resource, credential, answer)

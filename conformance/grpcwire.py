@@ -99,6 +99,16 @@ class GrpcClient:
         finally:
             self._channel.unsubscribe(note)
 
+    @contextmanager
+    def apart(self) -> Iterator["GrpcClient"]:
+        """Return a client of the same target that has a connection of its own."""
+        other = GrpcClient(self.address, self._journal, timeout_s=self._timeout_s)
+        other.check, other.on_reply = self.check, self.on_reply
+        try:
+            yield other
+        finally:
+            other.close()
+
     def close(self) -> None:
         """Close the channel."""
         self._channel.close()

@@ -10,7 +10,6 @@ import time
 import traceback
 from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 from conformance import passive
@@ -23,7 +22,6 @@ from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Answer, HttpClient, Unanswered
 from conformance.journal import Journal
-from conformance.passive import calls
 from conformance.peer.peer import Peer
 from conformance.registry import Check
 from conformance.secrecy import Redactor
@@ -272,7 +270,7 @@ class Runner:
         http.on_limited = limited
         if grpc:
             grpc.check = check.name
-            grpc.on_reply = partial(calls.judge_reply, context)
+            grpc.on_reply = context.judge_reply
 
     def _open(self, check: Check, context: Context) -> set[str]:
         """Return the requirements of this check on which it has not ruled."""

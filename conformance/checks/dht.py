@@ -265,7 +265,9 @@ _REQUESTS = _STORE_IDS[2:]
 _STORE_FIELDS = fields_of_message("DHTStoreResponse", "DHTFindValueResponse")
 
 
-@requirement("GR-OP-016", "DH-007", "DH-019", *_EVERY, *_STORE_IDS, *_INFO, *_STORE_FIELDS)
+@requirement(
+    "GR-OP-016", "DH-007", "DH-019", "DH-045", *_EVERY, *_STORE_IDS, *_INFO, *_STORE_FIELDS
+)
 def dht_store(context: Context) -> None:
     """Call DHTStore with generated values and fresh keys, twice with one key; look each up."""
 

@@ -13,7 +13,7 @@ from conformance.checks.dht import NODE_ID_BYTES, SENDER, distance, found_nodes
 from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
-from conformance.grpcwire import Reply
+from conformance.grpcwire import GrpcClient, Reply
 from conformance.registry import Pauses, requirement
 from conformance.strictjson import brief
 
@@ -31,6 +31,13 @@ VALUES = (
 )
 # And one whose line breaks a text would change, since the same edition as below.
 LINES = "one\r\ntwo\rthree\n"
+# Texts that are something else, too: numbers, words of JSON, and letters that stand for others.
+SEEMING = (
+    "0", "007", "1e3", "null", "false", '{"b": 1,  "a": [2.50]}', '"quoted"',
+    "a%41+b%2Fc &lt;d&gt; \\n \\u0041 %s {0}",
+)  # fmt: skip
+# Keys that are the least and the greatest number. Another run may have stored under them, too.
+ENDS = bytes(NODE_ID_BYTES), b"\xff" * NODE_ID_BYTES
 MANY, TIMES = 18, 4
 # In how many first bytes IDs are alike, how many of them there are, and whether the nearest come
 # first. More than a node lists show whether it lists those that are closest.
@@ -62,21 +69,34 @@ def _stored(context: Context, key: bytes, value: str) -> Reply | None:
     return reply if answer is not None and answer.success else None
 
 
-def _found(context: Context, key: bytes) -> tuple[Reply, str | None]:
-    """Look a key up; None means that it was not found."""
+def _found(
+    context: Context, key: bytes, client: GrpcClient | None = None
+) -> tuple[Reply, str | None]:
+    """Look a key up, over the run's own connection or another one; None if it is not found."""
     request = messages.make("DHTFindValueRequest", sender=SENDER, key=key)
-    reply = context.grpc.call("DHTFindValue", request)
+    reply = (client or context.grpc).call("DHTFindValue", request)
     answer = reply.message
     if answer is None:
         raise Skipped(f"DHTFindValue ended with {reply.code}")
     return reply, answer.value if answer.found else None
 
 
+def _judge_ends(context: Context) -> None:
+    """Store under the first key and the last one, and look both up."""
+    for key in ENDS:
+        stored = _stored(context, key, VALUES[0])
+        if stored:
+            reply, found = _found(context, key)
+            why = f"under {key.hex()} a value is stored, and none is found"
+            context.judge("DH-022", found is not None, why, stored, reply)
+
+
 @requirement("DH-021", "DH-022", "DH-023", "GR-CODE-011", "DH-019")
 def dht_values(context: Context) -> Pauses:
     """Store long, foreign and many values, under keys that resemble one another; look each up."""
     later = context.edition >= STORED_SINCE
-    for value in (*VALUES, LINES) if later else VALUES:
+    values = (*VALUES, LINES) if later else VALUES
+    for value in (*values, *SEEMING) if context.edition >= FIFTH else values:
         key = os.urandom(NODE_ID_BYTES)
         stored = _stored(context, key, value)
         if stored:
@@ -105,6 +125,11 @@ def dht_values(context: Context) -> Pauses:
             # A value is there for others, who look for it later.
             yield KEPT_S
             looks.append(_found(context, key))
+        if context.edition >= FIFTH:
+            # And over another connection.
+            with context.grpc.apart() as client:
+                looks.append(_found(context, key, client))
+            _judge_ends(context)
         why = f"looked up {len(looks)} times: {brief([found for _, found in looks])}"
         held = all(found == value for _, found in looks)
         context.judge("DH-023", held, why, stored, *(reply for reply, _ in looks))
@@ -317,7 +342,7 @@ def _judge_length(context: Context, operation: str, length: int, reply: Reply) -
             context.judge("GR-CODE-015", reply.code not in FAILURES, why, reply)
 
 
-@requirement("DH-026", "DH-028", "DH-029")
+@requirement("DH-026", "DH-028", "DH-029", "DH-042", "DH-043")
 def dht_responder(context: Context) -> None:
     """Call DHTPing, and look for the address of the responder."""
     reply = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=SENDER))
@@ -330,3 +355,10 @@ def dht_responder(context: Context) -> None:
     ports = ports_of(context)
     why = f"the port of the responder is {port}, and the node was reached at {ports}"
     context.judge("DH-029", port in ports, why, reply)
+    if context.edition >= FIFTH:
+        # Every answer names the responder, and is compared with those before.
+        key = os.urandom(NODE_ID_BYTES)
+        found_nodes(context, key)
+        context.grpc.call(
+            "DHTFindValue", messages.make("DHTFindValueRequest", sender=SENDER, key=key)
+        )

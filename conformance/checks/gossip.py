@@ -84,7 +84,7 @@ def _has_rounds(context: Context) -> bool:
     return known is not None and known.version > 0
 
 
-@requirement("GR-GOSSIP-004")
+@requirement("GR-GOSSIP-004", "GR-GOSSIP-021")
 def gossip_rounds(context: Context) -> None:
     """Gossip useless gradients one after another, and compare the rounds of the refusals."""
     rounds, replies, asked = list[int](), list[Reply](), list[int]()

@@ -27,7 +27,7 @@ from conformance.registry import requirement
 from conformance.strictjson import brief
 
 ROUND, HASH, NUMBER = "GR-GOSSIP-005", "GR-GOSSIP-006", "GR-GOSSIP-007"
-REFUSED = "GR-GOSSIP-008"
+REFUSED, AT_ONCE = "GR-GOSSIP-008", "GR-GOSSIP-023"
 BYTES, ROUND_AT = "GR-NUM-002", "GR-GOSSIP-GRADIENT-REQUEST-02"
 LAYERS = "GR-GOSSIP-GRADIENT-REQUEST-07"
 # The numbers of model_hash, round_id and layer_gradients.
@@ -105,6 +105,16 @@ def _look(context: Context) -> None:
             return
         why = f"{reply.code} {reply.details}" if answer is None else brief(answer.reason)
     known.no_gradient = f"none of the usual form is accepted: {why}"
+
+
+def of_layers(context: Context, fields: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields of a gradient of two layers, alike but for the layer; None without two."""
+    held = sorted(layers_of(context).held)
+    ((name, content),) = fields["layer_gradients"].items()
+    form = name.replace(str(held[-1]), "{}", 1) if held else name
+    if len(held) < 2 or form.format(held[-1]) != name:
+        return None
+    return {**fields, "layer_gradients": {form.format(index): content for index in held[-2:]}}
 
 
 def _sizes(context: Context, layer: int) -> list[int]:
@@ -250,7 +260,7 @@ def _accepted(context: Context, place: str | int) -> Reply | None:
     return None
 
 
-@requirement(ROUND, HASH, REFUSED)
+@requirement(ROUND, HASH, REFUSED, AT_ONCE)
 def gossip_made(context: Context) -> None:
     """Gossip gradients of zeros until one is accepted, then one of another model."""
     fields = gradient_of(context)
@@ -258,7 +268,9 @@ def gossip_made(context: Context) -> None:
     known = fresh(fields)
     reply, answer = send(context, known)
     if answer is None or not answer.accepted:
+        _judge_shut(context, fields, reply)
         raise Skipped("a gradient like the one that was accepted is refused now")
+    context.holds(AT_ONCE, refused_reply, reply)
     if refused is not None and not refused.accepted and refused.current_round:
         near = refused.current_round <= answer.current_round <= refused.current_round + 1
         if near and context.edition >= FOURTH:
@@ -294,6 +306,22 @@ def gossip_made(context: Context) -> None:
         if answer is not None or not reply.ok:
             taken = answer is not None and answer.accepted
             context.judge(HASH, not taken, "a gradient of another model is accepted", reply)
+
+
+def _judge_shut(context: Context, fields: dict[str, Any], reply: Reply) -> None:
+    """Rule on a gradient that is refused behind a refusal: one that follows it may be accepted."""
+    useless = {"layer_gradients": {}, "model_hash": "0" * 64}
+    for _ in range(2):
+        later_reply, later = send(context, fresh(fields))
+        _, refused = send(context, fresh(fields, **useless))
+        again_reply, again = send(context, fresh(fields))
+        if later is None or refused is None or again is None or reply.code in BUSY:
+            return
+        if not later.accepted or refused.accepted or again.accepted:
+            return
+        why = "a gradient is refused behind a refusal, and one that follows it is accepted: "
+        why = f"{why}{brief(again.reason)}"
+    context.fails(AT_ONCE, why, reply, later_reply, again_reply)
 
 
 def _judge_second(context: Context, known: dict[str, Any], first: Reply) -> None:

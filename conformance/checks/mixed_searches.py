@@ -4,6 +4,7 @@ The IDs of senders are drawn, most of them near a few targets. How many of them 
 how many it lists, is open: only a node that is listed somewhere can be left out elsewhere.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -19,14 +20,20 @@ from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
 from conformance.strictjson import brief
+from conformance.target import GRPC_PORT_OFFSET
 
 CLOSEST, READABLE, NEWCOMERS = "DH-032", "DH-033", "DH-035"
+NAMED, WHERE, AS_MANY = "DH-040", "DH-041", "DH-044"
 SEARCHES = {"DHTFindNode": "target_id", "DHTFindValue": "key"}
 SENDERS, TARGETS, ELSEWHERE = 30, 3, 2
 # Low and high ones, on which nobody answers.
 PORTS = (SENDER.port, 19, 33_019, 49_019, 65_019)
+# Senders may have these addresses, too.
+IPV6 = ("2001:db8::7", "fd12:3456::1")
 # So many of the first and of the last senders are looked for.
 FEW = 5
+# By so much the longest lists of two searches may differ.
+ABOUT = 3
 # Such a part of the longest list.
 MUCH_LESS = 0.5
 # So many of the first bits may an ID have in common with a target.
@@ -68,16 +75,16 @@ def _search(context: Context, operation: str, target: bytes) -> Listing | None:
     return Listing(reply, nodes, bytes(answer.responder.node_id))
 
 
-@requirement(CLOSEST, READABLE, NEWCOMERS, "DH-013")
+@requirement(CLOSEST, READABLE, NEWCOMERS, NAMED, WHERE, AS_MANY, "DH-013")
 def dht_crowd(context: Context) -> None:
     """Call DHTPing as many senders, and compare both searches for drawn targets among them."""
     draw = Random(context.target.seed)  # noqa: S311 - IDs of senders, no secret
     targets = [draw.randbytes(NODE_ID_BYTES) for _ in range(TARGETS)]
     senders = list(_senders(draw, targets))
+    named = dict[bytes, tuple[str, int]]()
     for ident in senders:
-        host = f"127.0.0.{draw.randrange(2, 128)}"
-        sender = messages.make("DHTNodeInfo", node_id=ident, ip=host, port=draw.choice(PORTS))
-        context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
+        named[ident] = f"127.0.0.{draw.randrange(2, 128)}", draw.choice(PORTS)
+        _ping(context, ident, *named[ident])
     targets += [draw.randbytes(NODE_ID_BYTES) for _ in range(ELSEWHERE)]
     if context.edition >= FIFTH:
         # IDs that begin or end with a zero byte, of which a text would lose that.
@@ -86,9 +93,15 @@ def dht_crowd(context: Context) -> None:
             b"\0" + draw.randbytes(NODE_ID_BYTES - 1),
         ]
         for ident in bare:
-            sender = messages.make("DHTNodeInfo", node_id=ident, ip="127.0.0.1", port=PORTS[1])
-            context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
-        targets += bare
+            _ping(context, ident, "127.0.0.1", PORTS[1])
+        # Others may not know each of these addresses for one, so that they are not all for all.
+        for ip in IPV6:
+            beyond = os.urandom(NODE_ID_BYTES)
+            named[beyond] = ip, PORTS[2]
+            _ping(context, beyond, *named[beyond])
+            bare.append(beyond)
+        # And the place where an ID is the number 0.
+        targets += [*bare, bytes(NODE_ID_BYTES)]
     listings = {
         (operation, target): found
         for target in targets
@@ -103,6 +116,61 @@ def dht_crowd(context: Context) -> None:
     _judge_closest(context, targets, listings)
     if context.edition >= FIFTH:
         _judge_newcomers(context, senders)
+        _judge_named(context, named, listings)
+        _judge_as_many(context, listings)
+
+
+def _ping(context: Context, ident: bytes, ip: str, port: int) -> None:
+    sender = messages.make("DHTNodeInfo", node_id=ident, ip=ip, port=port)
+    context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
+
+
+def _judge_named(
+    context: Context,
+    named: dict[bytes, tuple[str, int]],
+    listings: dict[tuple[str, bytes], Listing],
+) -> None:
+    """Rule on where senders are listed, each of which has named one address.
+
+    A node may take the address that calls come from, which is one for all of them, and may name one
+    of a sender's two ports for the other one.
+    """
+    wrong, odd, others = list[str](), list[str](), set[str]()
+    shown = list[Reply]()
+    for listing in listings.values():
+        for ident in named.keys() & listing.nodes.keys():
+            node, (ip, port) = listing.nodes[ident], named[ident]
+            found, told = f"{node.ip} {node.port}", f"{ident.hex()[:8]} of {ip} {port}"
+            same = node.ip.strip("[]").lower() == ip
+            others |= set() if same else {node.ip}
+            if abs(node.port - port) not in (0, GRPC_PORT_OFFSET):
+                wrong.append(f"{told} at {found}")
+            if (not same or node.port != port) and ip not in IPV6:
+                odd.append(f"{told} at {found}")
+            if not same or node.port != port or not shown:
+                shown.append(listing.reply)
+    if shown:
+        why = f"of {len(named)} senders, nodes are listed elsewhere: {brief(wrong or odd, 160)}"
+        context.judge(NAMED, not wrong and len(others) < 2, why, *shown[:2])
+        context.judge(WHERE, not odd, why, *shown[:2])
+
+
+def _judge_as_many(context: Context, listings: dict[tuple[str, bytes], Listing]) -> None:
+    """Rule on how many nodes the searches list at most: K is one number.
+
+    A node may leave out itself and who asks, and list them in the other search.
+    """
+    most = dict[str, tuple[int, Reply]]()
+    for (operation, _), listing in listings.items():
+        beside = {listing.home, SENDER.node_id}
+        many = len(listing.nodes.keys() - beside), listing.reply
+        most[operation] = max(most.get(operation, many), many, key=lambda found: found[0])
+    if len(most) == len(SEARCHES):
+        (fewer, _), (more, _) = sorted(most.values(), key=lambda found: found[0])
+        why = ", ".join(f"{operation} lists {many}" for operation, (many, _) in most.items())
+        context.judge(
+            AS_MANY, more - fewer <= ABOUT, f"at most {why}", *(reply for _, reply in most.values())
+        )
 
 
 def _judge_newcomers(context: Context, senders: list[bytes]) -> None:

@@ -1,5 +1,6 @@
 """Interface 2.3 and 4.3: gradients that go on to other nodes, and where a node takes its own."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
@@ -22,11 +23,16 @@ from conformance.target import GRPC_PORT_OFFSET
 LOWERED, NOT_BACK = "CL-GOSSIP-001", "CL-GOSSIP-002"
 GOSSIP = "GossipGradient"
 ANSWERED, KEPT = "CL-URL-001", "CL-GOSSIP-003"
+GOES_ON, BY_ONE, USED, ONCE = (f"CL-GOSSIP-{number:03d}" for number in (10, 11, 12, 13))
+# More than a message of the usual ttl may be forwarded. Ours takes 8 at most.
+FAR_TTL = 6
+# So many times as long as the first gradient took, others are waited for, and at least so long.
+HURRY, SHORTLY_S = 5, 1.0
 # What names a gradient; and what is its own as well, should its names be changed on the way.
 NAMING, TIMED = ("node_id", "round_id", "signature"), ("timestamp",)
 
 
-@requirement(LOWERED, NOT_BACK, KEPT, *requests.PROVES)
+@requirement(LOWERED, NOT_BACK, KEPT, GOES_ON, BY_ONE, USED, ONCE, *requests.PROVES)
 def peer_gossip(context: Context) -> None:
     """Gossip a gradient, and see to whom the node passes it on, and with which ttl."""
     peer = context.peer
@@ -34,37 +40,118 @@ def peer_gossip(context: Context) -> None:
         peer.came()
         if not peer.setup.told:
             _introduce(context)
+        if context.edition >= FIFTH and context.target.gradient is None:
+            _judge_made(context, scene)
+            return
         for sent in _gradients(context):
-            reply = context.grpc.call(GOSSIP, sent, timeout_s=60)
-            answer: Any = messages.parse("GossipGradientResponse", reply.body) if reply.ok else None
-            if answer is None or not answer.accepted:
-                why = reply.code if answer is None else brief(answer.reason)
-                raise Skipped(f"the gradient was not accepted: {why}")
-            passed = _passed(context, scene, sent)
-            unread = [
-                call for call in scene.calls if call.operation == GOSSIP and call.message is None
-            ]
-            if unread and context.edition >= FIFTH:
-                why = "what is passed on cannot be read as a gradient"
-                context.fails(KEPT, why, *shown(unread[:1]))
-            if not passed and sent.ttl:
-                raise Skipped("the node did not pass the gradient on")
-            for call in passed:
-                ttl: int = getattr(call.message, "ttl")  # noqa: B009 - the type is not known
-                lower = 0 <= ttl < sent.ttl
-                why = f"ttl {ttl} after {sent.ttl}"
-                if context.edition >= FOURTH and sent.ttl > 1 and not ttl and (odd := _odd(call)):
-                    # It is elsewhere.
-                    lower, why = False, f"{why}, and the fields {brief(odd)}, which are not named"
-                context.judge(LOWERED, lower, why, *shown([call]))
-                if context.edition >= FIFTH:
-                    changed = _changed(sent, call)
-                    why = f"it is passed on with another {' and '.join(changed)}"
-                    context.judge(KEPT, not changed, why, *shown([call]))
-                back = call.post == PEER and peer.ident.hex() == sent.node_id
-                context.judge(NOT_BACK, not back, "it came back to its sender", *shown([call]))
+            _judge_sent(context, scene, sent)
         if context.edition >= FOURTH and context.target.gradient is None:
             _judge_own(context, scene)
+
+
+def _judge_sent(context: Context, scene: Scene, sent: Any) -> list[Call]:
+    """Send a gradient, and rule on what the node passes on; return these calls.
+
+    Raises `Skipped` if the node does not accept it, or does not pass it on although it may.
+    """
+    reply = context.grpc.call(GOSSIP, sent, timeout_s=60)
+    answer: Any = messages.parse("GossipGradientResponse", reply.body) if reply.ok else None
+    if answer is None or not answer.accepted:
+        why = reply.code if answer is None else brief(answer.reason)
+        raise Skipped(f"the gradient was not accepted: {why}")
+    passed = _passed(context, scene, sent)
+    unread = [call for call in scene.calls if call.operation == GOSSIP and call.message is None]
+    if unread and context.edition >= FIFTH:
+        why = "what is passed on cannot be read as a gradient"
+        context.fails(KEPT, why, *shown(unread[:1]))
+    if not passed and sent.ttl:
+        raise Skipped("the node did not pass the gradient on")
+    for call in passed:
+        _judge_passed(context, sent, call)
+    return passed
+
+
+def _judge_passed(context: Context, sent: Any, call: Call) -> None:
+    """Rule on a gradient that is passed on: its ttl, what else it has, and to whom it goes."""
+    ttl: int = getattr(call.message, "ttl")  # noqa: B009 - the type is not known
+    lower = 0 <= ttl < sent.ttl
+    why = f"ttl {ttl} after {sent.ttl}"
+    if context.edition >= FOURTH and sent.ttl > 1 and not ttl and (odd := _odd(call)):
+        # It is elsewhere.
+        lower, why = False, f"{why}, and the fields {brief(odd)}, which are not named"
+    context.judge(LOWERED, lower, why, *shown([call]))
+    if context.edition >= FIFTH:
+        changed = _changed(sent, call)
+        why = f"it is passed on with another {' and '.join(changed)}"
+        context.judge(KEPT, not changed, why, *shown([call]))
+    back = call.post == PEER and context.peer.ident.hex() == sent.node_id
+    context.judge(NOT_BACK, not back, "it came back to its sender", *shown([call]))
+
+
+def _judge_made(context: Context, scene: Scene) -> None:
+    """Send gradients such as the node accepts, and some that are to go no further."""
+    peer, made = context.peer, gradients.gradient_of(context)
+    both = gradients.of_layers(context, made)
+    if both is not None:
+        # A map with more than one entry, if the node takes it.
+        _, answer = gradients.send(context, gradients.fresh(both))
+        made = both if answer is not None and answer.accepted else made
+
+    def make(ttl: int, **changes: Any) -> Any:
+        return messages.make(
+            "GossipGradientRequest", **gradients.fresh(made, **{"ttl": ttl, **changes})
+        )
+
+    first, began = make(gradients.TTL), peer.time.now()
+    passed = _judge_sent(context, scene, first)
+    least_s = HURRY * (min(call.at for call in passed) - began)
+    far, last = make(FAR_TTL), make(1)
+    others = {
+        "far": far, "last": last, "ended": make(0), "below": make(-1),
+        "own": make(gradients.TTL, node_id=peer.ident.hex()),
+    }  # fmt: skip
+    refused = make(gradients.TTL, model_hash="0" * 64)
+    taken = {name: _is_taken(context, sent) for name, sent in others.items()}
+    refused_here = _is_taken(context, refused) is False
+    again = _is_taken(context, first) is not None
+    peer.wait(lambda: False, min(max(least_s, SHORTLY_S), peer.patience.settle_s))
+    for name, sent in others.items():
+        for call in _calls_of(scene, sent) if taken[name] else ():
+            _judge_passed(context, sent, call)
+    _judge_far(context, scene, far, last, goes=bool(taken["far"]), ends=bool(taken["last"]))
+    if refused_here:
+        went = _calls_of(scene, refused)
+        context.judge(USED, not went, "it was refused, and is passed on", *shown(went[:1]))
+    times = Counter(call.post for call in _calls_of(scene, first))
+    why = f"it went {max(times.values())} times to one node" if times else "it went nowhere"
+    why = f"{why}, after it had come {'twice' if again else 'once'}"
+    context.judge(ONCE, max(times.values(), default=0) < 2, why, *shown(passed[:2]))
+
+
+def _judge_far(
+    context: Context, scene: Scene, far: Any, last: Any, *, goes: bool, ends: bool
+) -> None:
+    """Rule on how much lower the ttl of a gradient gets, and on one that may go on once."""
+    for call in _calls_of(scene, far) if goes else ():
+        ttl: int = getattr(call.message, "ttl")  # noqa: B009 - the type is not known
+        if 0 <= ttl < FAR_TTL:
+            why = f"ttl {ttl} after {FAR_TTL}"
+            context.judge(BY_ONE, ttl == FAR_TTL - 1, why, *shown([call]))
+    if ends and (passed := _calls_of(scene, far)):
+        went = bool(_calls_of(scene, last))
+        why = f"one with ttl {FAR_TTL} is passed on, one with ttl 1 is not"
+        context.judge(GOES_ON, went, why, *shown(passed[:1]))
+
+
+def _is_taken(context: Context, sent: Any) -> bool | None:
+    """Send a gradient; return whether it is accepted, None if the answer does not say it."""
+    answer = context.grpc.call(GOSSIP, sent, timeout_s=60).message
+    return bool(answer.accepted) if answer is not None else None
+
+
+def _calls_of(scene: Scene, sent: Any) -> list[Call]:
+    """Return the calls so far that pass a gradient on."""
+    return [call for call in scene.calls if _is_of(call, sent, [NAMING, TIMED])]
 
 
 def _changed(sent: Any, call: Call) -> list[str]:

@@ -5,10 +5,11 @@ accepted with the usual value is sent with others that are no less usual.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from conformance.checks.again import run_again
-from conformance.checks.gradients import fresh, gradient_of, send
+from conformance.checks.gradients import fresh, gradient_of, of_layers, send
 from conformance.checks.kept_passes import Fields, is_taken, kept_way, send_back, send_kept
 from conformance.checks.mixed_passes import BUSY, output_of
 from conformance.checks.money import TRIES, Comparison
@@ -20,6 +21,7 @@ from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
+EACH = "GR-GOSSIP-022"
 ALIKE, NAMED, TAKEN, CALLED = "PL-FWD-024", "PL-BWD-015", "GR-GOSSIP-009", "NT-RULE-095"
 # The first layers, and numbers beyond one byte and two.
 SOURCES = (0, 1, 7, 130, 300, 70_000)
@@ -96,7 +98,7 @@ def back_varied(context: Context) -> None:
         compared.conclude()
 
 
-@requirement(TAKEN)
+@requirement(TAKEN, EACH)
 def gossip_varied(context: Context) -> None:
     """Gossip gradients of zeros like the one that is accepted, with other values beside it."""
     _needs_fifth(context)
@@ -112,6 +114,7 @@ def gossip_varied(context: Context) -> None:
             why = f"with {key} {value:g} a gradient is refused: {brief(answer.reason)}"
             context.judge(TAKEN, answer.accepted, why, reply, control)
     _judge_several(context, usual)
+    _judge_layers(context, usual)
     for name in AGAIN:
         run_again(context, name, "after a gradient was accepted")
 
@@ -122,10 +125,36 @@ def _judge_several(context: Context, usual: Fields) -> None:
     several = [send(context, fresh(usual, node_id=ident)) for _ in range(SEVERAL)]
     control, again = send(context, fresh(usual))
     taken = [answer is not None and answer.accepted for _, answer in several]
+    if all(taken):
+        rounds = [answer.current_round for _, answer in several if answer is not None]
+        why = f"current_round of gradients that are accepted, one after another: {brief(rounds)}"
+        stands = any(later == earlier for earlier, later in pairwise(rounds))
+        context.judge(EACH, stands, why, *(reply for reply, _ in several[:2]))
     if all(taken[:2]) and again is not None and again.accepted:
         many = taken.index(False) if False in taken else len(taken)
         why = f"{many} gradients of one node are accepted, and no further one"
         context.judge(TAKEN, all(taken), why, several[min(many, SEVERAL - 1)][0], control)
+
+
+def _judge_layers(context: Context, usual: Fields) -> None:
+    """Rule on a gradient of two layers, each of which is accepted by itself."""
+    both = of_layers(context, usual)
+    if both is None:
+        return
+    why = ""
+    for _ in range(TRIES):
+        reply, answer = send(context, fresh(both))
+        alone = [
+            send(context, fresh(both, layer_gradients={name: both["layer_gradients"][name]}))
+            for name in both["layer_gradients"]
+        ]
+        if answer is None or not all(one is not None and one.accepted for _, one in alone):
+            return
+        if answer.accepted:
+            context.holds(TAKEN, reply)
+            return
+        why = f"gradients of two layers are accepted one by one, not together: {answer.reason}"
+    context.fails(TAKEN, brief(why, 160), reply, *(one for one, _ in alone))
 
 
 @requirement(CALLED)

@@ -37,7 +37,7 @@ ID_BYTES = 20
 DEADLINE, ATTEMPTS = "CL-CALL-001", "CL-CALL-002"
 MAX_ATTEMPTS = 3
 SENDER_ID, SAME_ID, TARGET_ID = "CL-DHT-001", "CL-DHT-002", "CL-DHT-003"
-SHAPE, NAMED = "CL-SHAPE-001", "CL-NAMES-001"
+SHAPE, NAMED, PORT = "CL-SHAPE-001", "CL-NAMES-001", "CL-DHT-010"
 
 
 def _rules() -> dict[str, tuple[tuple[str, MessageRule], ...]]:
@@ -54,7 +54,7 @@ OWN_FIELDS = frozenset(
 )
 PROVES = (
     *sorted(OWN_FIELDS), *WHOLE.values(), DEADLINE, ATTEMPTS, SENDER_ID, SAME_ID, TARGET_ID, SHAPE,
-    NAMED,
+    NAMED, PORT,
 )  # fmt: skip
 
 
@@ -117,10 +117,13 @@ def _judge_meaning(
     if request is None:
         return
     if call.operation in DHT:
+        port = int(request.sender.port)
+        why = f"the sender of {call.operation} has the port {port}"
+        findings.judge(PORT, 0 <= port < 2**16, why, *shown)
         ident = bytes(request.sender.node_id)
         why = f"the sender of {call.operation} has an ID of {len(ident)} bytes"
         if findings.judge(SENDER_ID, len(ident) == ID_BYTES, why, *shown):
-            where = (call.caller, int(request.sender.port))
+            where = (call.caller, port)
             before = known.setdefault(where, ident)
             why = f"{ident.hex()} after {before.hex()} of {where[0]} with port {where[1]}"
             findings.judge(SAME_ID, before == ident, why, *shown)

@@ -28,7 +28,7 @@ LAYERS, HELD, PARTS = 4, (2, 3), (0, 2)
 def trained(operation: str, request: Any) -> Any:
     """Answer about checkpoints, weights and gradients."""
     if operation == "GetCheckpointInfo":
-        return {**CHECKPOINT, "params": 1000, "loss": 2.5}
+        return {**CHECKPOINT, "params": 1_200_000, "loss": 2.5}
     if operation == "GetCheckpoint":
         if request.min_version > 3 or request.model_hash not in ("", "a" * 64):
             return {"success": False, "error_message": "no such checkpoint"}

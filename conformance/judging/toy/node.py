@@ -201,7 +201,7 @@ class ToyNode:
             "nodes": {"total": 3, "drivers": 1, "workers": 1, "validators": 1},
             "architecture": {"layers": LAYERS, "hidden_dim": SHAPE[-1], "parameters": "1.2M"},
             "capacity": {"total_memory_gb": 48.0, "used_memory_gb": 3.5},
-            "training": {"epoch": 1, "global_step": 2, "loss": 2.5},
+            "training": {"epoch": 1, "global_step": 10, "loss": 2.5},
         })  # fmt: skip
 
     def _account(self, asked: Asked) -> Account:

@@ -1,0 +1,248 @@
+"""Interface 2.1, 2.3 and 4.1: what two resources say of the same thing.
+
+All of them are read, one after another. Values that do not fit together are read again, and count
+only if they are the same then: what has changed between two readings is of two times. After a pause
+there is another try, since a node may count some of them from time to time.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import isclose
+from typing import Any
+
+from conformance import messages
+from conformance.checks.node_reads import CONFIG, HEALTH, LAYERS, NETWORK, PEERS, STATUS
+from conformance.checks.reading import fetch
+from conformance.checks.training import GLOBAL, VERIFY
+from conformance.context import Context
+from conformance.editions import FIFTH
+from conformance.findings import Shown, Skipped
+from conformance.registry import Pauses, requirement
+from conformance.shapes import lookup
+from conformance.strictjson import Json, brief, is_int, is_number
+
+TRIES, BETWEEN_S = 3, 1.1
+INFO, GOSSIP = "GetCheckpointInfo", "GossipGradient"
+RESOURCES = (STATUS, NETWORK, PEERS, LAYERS, CONFIG, HEALTH, GLOBAL, VERIFY)
+# A gradient of no model is refused, and the refusal names the round of the receiver.
+CALLS = {
+    INFO: messages.make("GetCheckpointInfoRequest"),
+    GOSSIP: messages.make("GossipGradientRequest", node_id="conformance", model_hash="0" * 64),
+}
+ROLES = ("driver", "worker", "validator")
+# A number, with the letter of its unit if it has one.
+_COUNT = re.compile(r"\s*([\d.]+)\s*([kKmMbBgGtT]?)\s*\Z", re.ASCII)
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+# How far a figure may be from the one that it is rounded from, for a reader.
+ROUNDED = 0.06
+Documents = Mapping[str, dict[str, Json]]
+Values = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Values of several resources, each ``resource path``, and whether they fit together."""
+
+    ident: str
+    paths: tuple[str, ...]
+    fits: Callable[..., bool]
+
+    def values(self, documents: Documents) -> Values | None:
+        """Return what the documents have at the paths, None if something is missing."""
+        found = []
+        for each in self.paths:
+            name, path = each.split()
+            values = lookup(documents.get(name), path)
+            if not values:
+                return None
+            found.append(values if "[]" in path else values[0])
+        return tuple(found)
+
+    def shown(self, shown: Mapping[str, Shown]) -> list[Shown]:
+        """Return what shows the values, once for each resource."""
+        return [shown[name] for name in dict.fromkeys(path.split()[0] for path in self.paths)]
+
+
+def _equal(one: Json, other: Json) -> bool:
+    return one == other or not (is_number(one) and is_number(other))
+
+
+def _not_above(less: Json, more: Json) -> bool:
+    return not (is_number(less) and is_number(more)) or less <= more
+
+
+def _near(one: Json, other: Json) -> bool:
+    numbers = is_number(one) and is_number(other)
+    return not numbers or isclose(one, other, rel_tol=ROUNDED, abs_tol=ROUNDED)
+
+
+def _counts_all(total: Json, listed: Json) -> bool:
+    """Whether the nodes of the network are at least the peers and the node itself."""
+    return not (is_int(total) and is_int(listed)) or total > listed
+
+
+def _counts_roles(nodes: Json, own: Json, roles: Iterable[Json]) -> bool:
+    """Whether there are as many nodes of each role as the peers and the node itself are."""
+    if not isinstance(nodes, dict):
+        return True
+    seen = [own, *roles]
+    counts = {role: nodes.get(f"{role}s") for role in ROLES}
+    return all(not is_int(count) or seen.count(role) <= count for role, count in counts.items())
+
+
+def count_of(text: Json) -> tuple[float, bool] | None:
+    """Read a count that is written as a text; return it, and whether it may be rounded."""
+    plain = re.sub(r"[_,'\u2019\s](?=\d{3}(?!\d))", "", text) if isinstance(text, str) else ""
+    found = _COUNT.match(plain)
+    if found is None or found[1].count(".") > 1 or not found[1].strip("."):
+        return None
+    return float(found[1]) * _UNITS[found[2].lower()], bool(found[2]) or "." in found[1]
+
+
+def _same_count(text: Json, params: Json) -> bool:
+    told = count_of(text)
+    if told is None or not is_int(params) or not params:
+        return True
+    return isclose(told[0], params, rel_tol=ROUNDED) if told[1] else told[0] == params
+
+
+def _in_model(total: Json, layers: Iterable[Json]) -> bool:
+    """Whether the indices are those of layers; the document does not say if the first is 0 or 1."""
+    held = [index for one in layers if isinstance(one, list) for index in one]
+    return not is_int(total) or all(index <= total for index in held if is_int(index))
+
+
+def _others(own: Json, idents: list[Json]) -> bool:
+    return own not in idents and len(set(map(brief, idents))) == len(idents)
+
+
+def _is_well(healthy: Json, checks: Json) -> bool:
+    words = list(checks.values()) if isinstance(checks, dict) else []
+    return healthy is not False or not words or any(word != "ok" for word in words)
+
+
+def _trains(training: Json, enabled: Json) -> bool:
+    return training is not True or enabled is not False
+
+
+def _reached(done: Json, told: Json) -> bool:
+    """Whether a round is not behind what is known of it; 0 may say that none is told."""
+    return not (is_int(done) and is_int(told) and told) or done <= told
+
+
+STEPS = "TR-SAME-002"
+NODE = (
+    Relation("NA-SAME-001", ("network training.epoch", "status training.epoch"), _equal),
+    Relation("NA-SAME-002", ("network nodes.total", "peers total"), _counts_all),
+    Relation("NA-SAME-003", ("network nodes", "status role", "peers peers[].role"), _counts_roles),
+    Relation("NA-SAME-004", ("layers total_layers", "peers peers[].layers"), _in_model),
+    Relation("NA-SAME-005", ("status node_id", "peers peers[].id"), _others),
+    Relation("NA-SAME-006", ("health healthy", "health checks"), _is_well),
+)
+TRAINING = (
+    Relation(
+        "TR-SAME-001", ("training-global global_steps", "network training.global_step"), _equal
+    ),
+    Relation(
+        STEPS, ("training-global diloco.inner_steps_total", "config training.diloco_steps"), _equal
+    ),
+    Relation(
+        "TR-SAME-003", ("training-global total_nodes_training", "network nodes.total"), _not_above
+    ),
+    Relation(
+        "TR-SAME-004",
+        ("training-verify metrics.global_loss", "training-global global_avg_loss"),
+        _near,
+    ),
+    Relation(
+        "TR-SAME-005", ("training-global local.is_training", "status training.enabled"), _trains
+    ),
+)
+OVER_GRPC = (
+    Relation("GR-GOSSIP-020", (f"{INFO} version", f"{GOSSIP} current_round"), _reached),
+    Relation("GR-SAME-001", ("network architecture.parameters", f"{INFO} params"), _same_count),
+    Relation(
+        "GR-SAME-002",
+        ("training-global local.training_rounds", f"{GOSSIP} current_round"),
+        _reached,
+    ),
+)
+
+
+@dataclass
+class Look:
+    """What was read at one time, by the names of the resources, with what shows it."""
+
+    documents: dict[str, dict[str, Json]]
+    shown: dict[str, Shown]
+
+
+def _look(context: Context, relations: Iterable[Relation]) -> Look:
+    """Read what these relations are about."""
+    look = Look({}, {})
+    names = {path.split()[0] for relation in relations for path in relation.paths}
+    for resource in RESOURCES:
+        if resource.name in names:
+            answer, document = fetch(context, resource)
+            if document is not None:
+                look.documents[resource.name], look.shown[resource.name] = document, answer
+    for operation, request in CALLS.items():
+        message = None
+        if operation in names:
+            reply = context.grpc.call(operation, request)
+            message = reply.message
+        if message is not None and not getattr(message, "accepted", False):
+            fields = [item.name for item in message.DESCRIPTOR.fields]
+            look.documents[operation] = {name: getattr(message, name) for name in fields}
+            look.shown[operation] = reply
+    return look
+
+
+def _compare(context: Context, relations: Iterable[Relation]) -> Pauses:
+    """Rule on each of these relations whose values are shown."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    # A round that has begun may go on with as many steps as it had before a change.
+    left = [one for one in relations if one.ident != STEPS or not context.service.steps_changed]
+    for at in range(TRIES):
+        look = _look(context, left)
+        odd = list[Relation]()
+        for relation in left:
+            values = relation.values(look.documents)
+            if values is not None and relation.fits(*values):
+                context.holds(relation.ident, *relation.shown(look.shown))
+            elif values is not None:
+                odd.append(relation)
+        again = _look(context, odd) if odd else look
+        left = [one for one in odd if one.values(again.documents) == one.values(look.documents)]
+        if not left:
+            break
+        if at < TRIES - 1:
+            yield BETWEEN_S
+    else:
+        for relation in left:
+            values = relation.values(look.documents) or ()
+            pairs = zip(relation.paths, values, strict=True)
+            why = "; ".join(f"{path.replace(' ', ': ')} is {brief(value)}" for path, value in pairs)
+            context.fails(relation.ident, why, *relation.shown(again.shown))
+    if not context.ruled_on() & {relation.ident for relation in relations}:
+        raise Skipped("no two of these resources show the same thing")
+
+
+@requirement(*(relation.ident for relation in NODE))
+def said_of_node(context: Context) -> Pauses:
+    """GET the resources of the node API that say the same, and compare them with one another."""
+    yield from _compare(context, NODE)
+
+
+@requirement(*(relation.ident for relation in TRAINING))
+def said_of_training(context: Context) -> Pauses:
+    """GET the training verification and what else shows training, and compare them."""
+    yield from _compare(context, TRAINING)
+
+
+@requirement(*(relation.ident for relation in OVER_GRPC))
+def said_over_grpc(context: Context) -> Pauses:
+    """Compare checkpoints and refusals of gradients with what is read over HTTP."""
+    yield from _compare(context, OVER_GRPC)
