@@ -40,13 +40,16 @@ def peer_gossip(context: Context) -> None:
         peer.came()
         if not peer.setup.told:
             _introduce(context)
-        if context.edition >= FIFTH and context.target.gradient is None:
-            _judge_made(context, scene)
-            return
-        for sent in _gradients(context):
-            _judge_sent(context, scene, sent)
-        if context.edition >= FOURTH and context.target.gradient is None:
+        declared = context.target.gradient is not None
+        if declared or context.edition < FIFTH:
+            for sent in _gradients(context):
+                _judge_sent(context, scene, sent)
+        if not declared and context.edition == FOURTH:
             _judge_own(context, scene)
+        if context.edition >= FIFTH:
+            # A node that takes what is signed need not take what is not.
+            with suppress(*([Skipped] if declared else [])):
+                _judge_made(context, scene)
 
 
 def _judge_sent(context: Context, scene: Scene, sent: Any) -> list[Call]:

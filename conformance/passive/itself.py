@@ -14,10 +14,11 @@ from conformance.grpcwire import Reply
 from conformance.journal import Exchange
 from conformance.strictjson import brief
 
-ID, PORT, IP, ROUND = "DH-002", "DH-042", "DH-043", "GR-GOSSIP-021"
+PINGED, ID = "DH-002", "DH-017"
+PORT, IP, ROUND = "DH-042", "DH-043", "GR-GOSSIP-021"
 NO_VALUE, NO_NODES = "DH-008", "DH-045"
-IDS = frozenset({ID, PORT, IP, ROUND, NO_VALUE, NO_NODES})
-DHT, GOSSIP, SEARCH = "DHT", "GossipGradient", "DHTFindValue"
+IDS = frozenset({PINGED, ID, PORT, IP, ROUND, NO_VALUE, NO_NODES})
+DHT, PING, SEARCH, GOSSIP = "DHT", "DHTPing", "DHTFindValue", "GossipGradient"
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Itself:
     """What a target has said of itself so far, with the exchange that has it."""
 
     said: dict[str, tuple[Any, Exchange]] = field(default_factory=dict)
-    """The first value of each requirement."""
+    """The first value of each field of the responder."""
     latest: tuple[int, Exchange] | None = None
     """The highest round that an answer has named."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -38,7 +39,8 @@ class Itself:
         with self.lock:
             if reply.operation.startswith(DHT) and answer.HasField("responder"):
                 own = answer.responder
-                self._judge_same(findings, ID, "node_id", bytes(own.node_id).hex(), reply)
+                ident = PINGED if reply.operation == PING else ID
+                self._judge_same(findings, ident, "node_id", bytes(own.node_id).hex(), reply)
                 self._judge_same(findings, PORT, "port", own.port, reply)
                 self._judge_same(findings, IP, "ip", own.ip, reply)
             if reply.operation == GOSSIP:
@@ -51,7 +53,7 @@ class Itself:
     ) -> None:
         if not value:
             return
-        known, first = self.said.setdefault(ident, (value, reply.exchange))
+        known, first = self.said.setdefault(name, (value, reply.exchange))
         if first is not reply.exchange:
             why = f"{name} of the responder was {brief(known)}, and is {brief(value)}"
             findings.judge(ident, value == known, why, first, reply)

@@ -23,7 +23,10 @@ from conformance.tests.conftest import Judge
 from conformance.verdict import Exit, Outcome, Ruling, Standing
 
 # What else has to fail, because the fault violates it as well.
-TOGETHER = {"CL-DHT-001": {"CL-DHT-003"}, "CL-CODE-008": {"CL-CALL-005"}}
+TOGETHER = {
+    "CL-DHT-001": {"CL-DHT-003"}, "CL-DHT-010": {"CL-DHT-004"}, "CL-CODE-008": {"CL-CALL-005"},
+    "CL-GOSSIP-001": {"CL-GOSSIP-011"},
+}  # fmt: skip
 # What a fault that is about something else may bring with it: more than three attempts.
 OFTEN = "CL-CALL-002"
 SOUND: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from conformance.catalogue import Effect, Profile
 from conformance.editions import CURRENT
 from conformance.ended import Run
 from conformance.judging.client.manners import Manners
-from conformance.judging.client.node import SIGNED, Known, ToyClient
+from conformance.judging.client.node import MAKER, SIGNED, Known, ToyClient
 from conformance.judging.client.world import World
 from conformance.messagefile import MessageFile
 from conformance.peer.peer import Outcome, Patience, Peer, Setup
@@ -18,7 +18,6 @@ from conformance.target import GRPC_PORT_OFFSET, Target
 
 # Above the default of the common libraries, 4 MiB, and quick to send.
 LARGE_BYTES = 5 * 1024 * 1024
-MAKER = bytes(range(20))
 TTL = 2
 GRADIENT = messages.make(
     "GossipGradientRequest", node_id=MAKER.hex(), round_id=3, model_hash="a" * 64, timestamp=1.0,

@@ -21,6 +21,7 @@ class Manners:
     same_id: bool = True
     target_bytes: int = 20
     reachable: bool = True
+    names_port: bool = True
     asks_who_is_named: bool = False
     rewrite: Callable[[str, bytes], bytes] = same_bytes
     # Its calls.
@@ -42,6 +43,12 @@ class Manners:
     max_receive: int = 100 * MIB
     # What it passes on.
     ttl_step: int = 1
+    ttl_least: int = -10
+    """No ttl is lowered below this one."""
+    passes_from_ttl: int = 1
+    passes_refused: bool = False
+    passes_again: bool = False
+    """Whether a gradient that comes a second time goes on again."""
     passes_back: bool = False
     changes_gossip: bool = False
     sender_url: str = "own"

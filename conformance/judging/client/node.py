@@ -30,6 +30,10 @@ LAYER = 1
 BACKWARD = "PipelineBackward"
 FIRST_ONLY = ("GetCheckpoint", "GetWeights", "DHTStore", "DHTFindValue")
 SIGNED = "signed by a peer of the toy"
+# The ID of the peer, and the version and the hash of the model.
+MAKER = bytes(range(20))
+MODEL = {"version": 3, "model_hash": "a" * 64}
+NO_PORT = 70_000
 
 
 class Refused(Exception):
@@ -73,6 +77,8 @@ class ToyClient:
         # Where passes came from, by their IDs, and where the latest one did.
         self._sender_urls: dict[tuple[str, str], str] = {}
         self._latest_url = ""
+        # The gradients that have come.
+        self._gossiped: set[bytes] = set()
         self._going: list[dict[str, Any]] = []
         self.answers_pings: Callable[[], bool] = lambda: True
         self._beats = 0
@@ -172,6 +178,7 @@ class ToyClient:
 
     def _me(self) -> Any:
         port = self._http_port if self.manners.reachable else 1
+        port = port if self.manners.names_port else NO_PORT
         return messages.make("DHTNodeInfo", node_id=self._id(), ip="127.0.0.1", port=port)
 
     # -- calls ----------------------------------------------------------------------------------
@@ -270,6 +277,8 @@ class ToyClient:
         """Answer a call: fields, or the name of a status."""
         if operation == "DHTPing":
             return {"responder": self._me()}
+        if operation == "GetCheckpointInfo":
+            return dict(MODEL)
         if operation == "GossipGradient":
             return self._take_gradient(request)
         if operation == "PipelineForward":
@@ -288,19 +297,30 @@ class ToyClient:
         return ("" if self.manners.forgets_sessions else session_id, request_id)
 
     def _take_gradient(self, request: Any) -> dict[str, Any]:
-        if request.signature != SIGNED:
-            return {"accepted": False, "reason": "not signed"}
+        usual = request.layer_gradients and request.model_hash == MODEL["model_hash"]
+        usual = usual and request.round_id == MODEL["version"] and not request.signature
+        content = request.SerializeToString(deterministic=True)
+        again = content in self._gossiped
+        self._gossiped.add(content)
+        accepted = bool(usual) or request.signature == SIGNED
+        goes = accepted or self.manners.passes_refused
+        if goes and (self.manners.passes_again or not again):
+            self._pass_on(request)
+        told = {"accepted": accepted, "current_round": MODEL["version"]}
+        return told if accepted else {**told, "reason": "of another model, or not signed"}
+
+    def _pass_on(self, request: Any) -> None:
+        """Send a gradient to all that the toy knows but the node that it is of."""
         going = type(request)()
         going.CopyFrom(request)
-        going.ttl -= self.manners.ttl_step
+        going.ttl = max(going.ttl - self.manners.ttl_step, self.manners.ttl_least)
         going.batch_size += self.manners.changes_gossip
         fields = {item.name: value for item, value in going.ListFields()}
         for known in self._known:
-            # The toy knows its peer as the node that this gradient is of.
-            back = known is self.peer
-            if request.ttl > 0 and not known.named and (self.manners.passes_back or not back):
+            back = known is self.peer and request.node_id == MAKER.hex()
+            goes = request.ttl >= self.manners.passes_from_ttl and not known.named
+            if goes and (self.manners.passes_back or not back):
                 self._try(known, "GossipGradient", fields)
-        return {"accepted": True, "current_round": 3}
 
     def _take_gradients_back(self, request: Any) -> dict[str, Any]:
         if not self._sender_urls.get(self._named(request.session_id, request.request_id)):

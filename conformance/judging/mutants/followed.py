@@ -21,7 +21,7 @@ from conformance.judging.mutants import followed_places as places
 from conformance.judging.mutants import followed_refused as refused
 from conformance.judging.mutants import followed_situations as situations
 from conformance.judging.mutants import followed_sizes as sizes
-from conformance.judging.mutants import mixed, mixed_grpc, mixed_native, openai_mixed
+from conformance.judging.mutants import mixed, mixed_grpc, mixed_native, openai_mixed, overlay
 from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
 from conformance.judging.mutants.followed_more import HTTP as MORE
 from conformance.judging.mutants.followed_more import OF_TOY as MORE_OF_TOY
@@ -336,13 +336,13 @@ ROWS += [
 GRPC_OF_TOY = (
     *OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY, *pairs.GRPC_OF_TOY, *situations.GRPC, *mixed_grpc.GRPC,
     *following.GRPC, *left.GRPC, *places.GRPC, *figures.GRPC, *refused.GRPC,
-    *crossed.GRPC, *edges.GRPC, *later.GRPC, *lasting.GRPC,
+    *crossed.GRPC, *edges.GRPC, *later.GRPC, *lasting.GRPC, *overlay.GRPC,
 )  # fmt: skip
 TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in GRPC_OF_TOY]
 HOOKS_OF_TOY = (
     *MORE_OF_TOY, *sizes.HTTP_OF_TOY, *bodies.HTTP_OF_TOY, *pairs.OF_TOY, *situations.HTTP,
     *odd.HTTP, *following.HTTP, *left.HTTP, *places.HTTP, *mixed.HTTP, *mixed_native.HTTP,
     *openai_mixed.HTTP, *figures.HTTP, *refused.HTTP, *crossed.HTTP,
-    *edges.HTTP, *later.HTTP, *lasting.HTTP,
+    *edges.HTTP, *later.HTTP, *lasting.HTTP, *overlay.HTTP,
 )  # fmt: skip
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in HOOKS_OF_TOY]
