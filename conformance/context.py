@@ -19,7 +19,7 @@ from conformance.httpwire import (
     Unanswered,
     Written,
 )
-from conformance.passive import calls, chain, itself, memory, resources, tokens
+from conformance.passive import calls, chain, itself, memory, resources, steady, tokens
 from conformance.peer.peer import Peer
 from conformance.shapes import lookup
 from conformance.strictjson import Json, is_int, is_number
@@ -122,6 +122,8 @@ class Service:
         self.chain = chain.Chain()
         # And what those over gRPC have said of the node itself.
         self.itself = itself.Itself()
+        # And what was said last of what stays for long.
+        self.steady = steady.Steady()
         # Whether the node has been started again in this run.
         self.restarted = False
 
@@ -182,7 +184,7 @@ class Context(Findings):
         everywhere = frozenset[str]()
         if target.edition >= resources.SINCE:
             everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS | chain.IDS
-            everywhere |= itself.IDS
+            everywhere |= itself.IDS | steady.IDS
         super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
         self.target = target
         self.http = http
@@ -263,6 +265,7 @@ class Context(Findings):
 
     def _remember(self, resource: str, credential: Credential, answer: Answer) -> None:
         self.service.memory.judge(self, resource, credential, answer)
+        self.service.steady.judge(self, resource, answer)
 
     def _is_known(self, credential: Credential, path: str) -> bool:
         """Whether a request with this credential is one that the document shows."""

@@ -57,8 +57,9 @@ LENGTHS = (0, 1, 19, 21, 64, 300, 5000)
 _OTHER_NUMBERS = (4, 5, 6, 7, 8)
 # What a server ends with whose own code has failed.
 FAILURES = ("INTERNAL", "UNKNOWN")
-# Another port on which nobody answers.
+# Another port on which nobody answers, and two ips.
 OTHER_PORT = 19
+IPS = "127.0.0.3", "127.0.0.4"
 
 
 def _stored(context: Context, key: bytes, value: str) -> Reply | None:
@@ -165,6 +166,7 @@ def dht_moved(context: Context) -> None:
         "DHTNodeInfo", node_id=SENDER.node_id, ip=SENDER.ip, port=OTHER_PORT
     )  # fmt: skip
     if context.edition >= FIFTH:
+        _judge_moved_ip(context)
         # It was there before.
         context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=SENDER))
     ping = context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=moved))
@@ -184,6 +186,23 @@ def dht_moved(context: Context) -> None:
     why = f"a sender that is at the port {OTHER_PORT} now is listed with {brief(ports)}"
     if ports:
         context.judge("DH-034", OTHER_PORT in ports, why, ping, reply)
+
+
+def _judge_moved_ip(context: Context) -> None:
+    """Call DHTPing from a second ip of a sender; it was listed at the first one."""
+    ident, found = os.urandom(NODE_ID_BYTES), list[tuple[list[str], Reply]]()
+    for ip in IPS:
+        sender = messages.make("DHTNodeInfo", node_id=ident, ip=ip, port=SENDER.port)
+        context.grpc.call("DHTPing", messages.make("DHTPingRequest", sender=sender))
+        request = messages.make("DHTFindNodeRequest", sender=sender, target_id=ident)
+        reply = context.grpc.call("DHTFindNode", request)
+        nodes: list[Any] = list(reply.message.nodes) if reply.message is not None else []
+        found.append(([node.ip for node in nodes if node.node_id == ident], reply))
+    (first, _), (second, shown) = found
+    context.judge("DH-024", len(second) <= 1, f"a sender is listed at {brief(second)}", shown)
+    if first == [IPS[0]] and second:
+        why = f"a sender that is at {IPS[1]} now is listed at {brief(second)}"
+        context.judge("DH-034", IPS[1] in second, why, shown)
 
 
 @requirement("DH-030")

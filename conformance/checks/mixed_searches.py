@@ -63,10 +63,12 @@ class Listing:
         return {one for one in others if distance(one, target) < farthest}
 
 
-def _search(context: Context, operation: str, target: bytes) -> Listing | None:
+def _search(
+    context: Context, operation: str, target: bytes, sender: Any = SENDER
+) -> Listing | None:
     """Search for a target; None if there is no answer, or a value is found."""
     fields: dict[str, Any] = {SEARCHES[operation]: target}
-    request = messages.make(f"{operation}Request", sender=SENDER, **fields)
+    request = messages.make(f"{operation}Request", sender=sender, **fields)
     reply = context.grpc.call(operation, request)
     answer = reply.message
     if answer is None or getattr(answer, "found", False):
@@ -247,6 +249,26 @@ def _judge_closest(
         why = f"{why} {room.get(operation, 0)}, farther ones than {named} or none in their place"
         if shown:
             context.judge(CLOSEST, not left_out, why, *shown)
+    if context.edition >= FIFTH:
+        _judge_from_nobody(context, targets[0], known, room)
+
+
+def _judge_from_nobody(
+    context: Context, target: bytes, known: set[bytes], room: dict[str, int]
+) -> None:
+    """Rule on a search that names no sender, which a node may refuse."""
+    for operation in SEARCHES:
+        listing = _search(context, operation, target, None)
+        usual = _search(context, operation, target)
+        if listing is None or usual is None:
+            continue
+        lacking = listing.without(known, target, room.get(operation, 0))
+        lacking -= usual.without(known, target, room.get(operation, 0))
+        why = f"{operation} by nobody lists {len(listing.nodes)} nodes, and by a sender"
+        why = (
+            f"{why} {len(usual.nodes)}: {brief([node.hex() for node in sorted(lacking)[:2]], 100)}"
+        )
+        context.judge(CLOSEST, not lacking, why, listing.reply, usual.reply)
 
 
 def _still_known(

@@ -21,9 +21,10 @@ from conformance.checks.node_reads import (
 )
 from conformance.checks.reading import ABSENT, Resource, fetch
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
+from conformance.passive.steady import READINGS
 from conformance.registry import Pauses, requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number
@@ -183,9 +184,15 @@ def config_sane(context: Context) -> None:
         )
 
 
-@requirement("NA-SANE-050")
+@requirement("NA-SANE-050", "NA-SAME-008")
 def peers_sane(context: Context) -> Pauses:
     """Compare the list of peers with what the status counts, sampled A, B, A."""
+    if context.edition >= FIFTH:
+        # Each reading of a run is compared with those before.
+        for _ in range(READINGS):
+            _must_read(context, NETWORK)
+            _must_read(context, PEERS)
+            yield UPTIME_S
     for _ in range(PEERS_TRIES):
         _, before = _must_read(context, STATUS)
         answer, listed = _must_read(context, PEERS)

@@ -12,7 +12,7 @@ from math import isclose
 from typing import Any
 
 from conformance import messages
-from conformance.checks.node_reads import CONFIG, HEALTH, LAYERS, NETWORK, PEERS, STATUS
+from conformance.checks.node_reads import CONFIG, HEALTH, LAYERS, NETWORK, PEERS, PROOFS, STATUS
 from conformance.checks.reading import fetch
 from conformance.checks.training import GLOBAL, VERIFY
 from conformance.context import Context
@@ -23,8 +23,8 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 
 TRIES, BETWEEN_S = 3, 1.1
-INFO, GOSSIP = "GetCheckpointInfo", "GossipGradient"
-RESOURCES = (STATUS, NETWORK, PEERS, LAYERS, CONFIG, HEALTH, GLOBAL, VERIFY)
+INFO, GOSSIP, PASS = "GetCheckpointInfo", "GossipGradient", "PipelineForward"
+RESOURCES = (STATUS, NETWORK, PEERS, LAYERS, CONFIG, HEALTH, PROOFS, GLOBAL, VERIFY)
 # A gradient of no model is refused, and the refusal names the round of the receiver.
 CALLS = {
     INFO: messages.make("GetCheckpointInfoRequest"),
@@ -61,7 +61,8 @@ class Relation:
 
     def shown(self, shown: Mapping[str, Shown]) -> list[Shown]:
         """Return what shows the values, once for each resource."""
-        return [shown[name] for name in dict.fromkeys(path.split()[0] for path in self.paths)]
+        names = dict.fromkeys(path.split()[0] for path in self.paths)
+        return [shown[name] for name in names if name in shown]
 
 
 def _equal(one: Json, other: Json) -> bool:
@@ -109,7 +110,7 @@ def _same_count(text: Json, params: Json) -> bool:
 
 def _in_model(total: Json, layers: Iterable[Json]) -> bool:
     """Whether the indices are those of layers; the document does not say if the first is 0 or 1."""
-    held = [index for one in layers if isinstance(one, list) for index in one]
+    held = [index for one in layers for index in (one if isinstance(one, list) else [one])]
     return not is_int(total) or all(index <= total for index in held if is_int(index))
 
 
@@ -139,6 +140,7 @@ NODE = (
     Relation("NA-SAME-004", ("layers total_layers", "peers peers[].layers"), _in_model),
     Relation("NA-SAME-005", ("status node_id", "peers peers[].id"), _others),
     Relation("NA-SAME-006", ("health healthy", "health checks"), _is_well),
+    Relation("NA-SAME-009", ("layers total_layers", "proofs proofs[].layer"), _in_model),
 )
 TRAINING = (
     Relation(
@@ -167,6 +169,7 @@ OVER_GRPC = (
         ("training-global local.training_rounds", f"{GOSSIP} current_round"),
         _reached,
     ),
+    Relation("GR-SAME-003", ("network architecture.hidden_dim", f"{PASS} hidden"), _equal),
 )
 
 
@@ -187,6 +190,9 @@ def _look(context: Context, relations: Iterable[Relation]) -> Look:
             answer, document = fetch(context, resource)
             if document is not None:
                 look.documents[resource.name], look.shown[resource.name] = document, answer
+    shape = context.target.pipeline.get("hidden_shape")
+    if PASS in names and isinstance(shape, list) and shape:
+        look.documents[PASS] = {"hidden": shape[-1]}
     for operation, request in CALLS.items():
         message = None
         if operation in names:

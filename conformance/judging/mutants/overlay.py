@@ -13,6 +13,7 @@ from conformance import messages
 from conformance.checks.dht import distance
 from conformance.judging.hooks import HEALTH, Drifting, Grpc, Http, on, put
 from conformance.judging.mutants.followed_calls import not_found
+from conformance.judging.toy.answers import Asked, Response, now
 from conformance.judging.toy.calls import CHECKPOINT
 from conformance.judging.toy.node import NODE_ID
 
@@ -210,6 +211,13 @@ class Sulking:
         return REFUSED if before and answer["accepted"] else answer
 
 
+def since_now(asked: Asked, response: Response) -> None:
+    """Have the peers connect with each answer."""
+    if asked.path == PEERS and response.status == 200:
+        for peer in response.json["peers"]:
+            peer["connected_since"] = now()
+
+
 GRPC: list[tuple[str, Grpc]] = [
     ("DH-040", listing(lambda nodes: [changed(n, port=n.port & 0x7FFF or 1) for n in nodes])),
     ("DH-040", listing(lambda nodes: [
@@ -250,11 +258,16 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-SAME-006", on(HEALTH, lambda response: response.json.update(
         healthy=False, checks=dict.fromkeys(response.json["checks"], "ok")))),
     ("NA-SAME-007", Drifting("/api/v1/metrics", "network.rpc_calls", -1)),
+    ("NA-SAME-008", since_now),
+    ("NA-SAME-008", Drifting(NETWORK, "architecture.hidden_dim", 1)),
     ("TR-SAME-001", on(GLOBAL, put("global_steps", 77))),
     ("TR-SAME-002", on(GLOBAL, put("diloco.inner_steps_total", 501))),
     ("TR-SAME-003", on(GLOBAL, put("total_nodes_training", 3000))),
     ("TR-SAME-004", on(VERIFY, put("metrics.global_loss", 99.5))),
     ("TR-SAME-005", on("/api/v1/status", put("training.enabled", False))),
     ("GR-SAME-001", on(NETWORK, put("architecture.parameters", "1.2B"))),
+    ("GR-SAME-003", on(NETWORK, put("architecture.hidden_dim", 99))),
+    ("NA-SAME-009", on("/api/v1/proofs", lambda response: [
+        proof.update(layer=90) for proof in response.json["proofs"]])),
     ("GR-SAME-002", on(GLOBAL, put("local.training_rounds", 4))),
 ]  # fmt: skip

@@ -369,6 +369,7 @@ TOGETHER = {
     "DH-003": {"DH-018"},
     # Who looks into one part of a table only lists fewer nodes than elsewhere.
     "DH-032": {"DH-044"},
+    "DH-029": {"DH-042"},
     "DH-040": {"DH-041"},
     **openai.TOGETHER,
 }
