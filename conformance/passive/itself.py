@@ -33,7 +33,8 @@ class Itself:
 
     def judge(self, findings: Findings, reply: Reply) -> None:
         """Rule on an answer, given all answers before it."""
-        answer = reply.message if findings.edition >= FIFTH else None
+        shown = reply.operation.startswith(DHT) or reply.operation == GOSSIP
+        answer = reply.message if shown and findings.edition >= FIFTH else None
         if answer is None:
             return
         with self.lock:

@@ -351,7 +351,7 @@ TOGETHER = {
     # One hash has the version that each request asks for.
     "GR-CKPT-016": {"GR-CKPT-017"},
     # One that is listed at any port is so without one.
-    "DH-013": {"DH-027"},
+    "DH-013": {"DH-027", "DH-040"},
     "NA-SANE-006": {"NA-SANE-015", "NA-SANE-021"},
     "NA-INF-022": {"NA-SANE-015"},
     "NA-INF-025": {"NA-SANE-014"},
