@@ -3,17 +3,20 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from itertools import pairwise
 from typing import Any
 
 from conformance import messages
 from conformance.checks import gradients
 from conformance.checks.peering import Scene, need_work, shown, watched
+from conformance.checks.returning import SHORTEST_S
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Unanswered
 from conformance.peer import requests
+from conformance.peer.answers import Answer, Refusal
 from conformance.peer.peer import Peer
 from conformance.peer.watch import NEIGHBOUR, PEER, Call
 from conformance.registry import requirement
@@ -26,13 +29,20 @@ ANSWERED, KEPT = "CL-URL-001", "CL-GOSSIP-003"
 GOES_ON, BY_ONE, USED, ONCE = (f"CL-GOSSIP-{number:03d}" for number in (10, 11, 12, 13))
 # More than a message of the usual ttl may be forwarded. Ours takes 8 at most.
 FAR_TTL = 6
+# What a client does about what a peer answers: it corrects the request, or it waits.
+BAD_REQUEST, BUSY = "INVALID_ARGUMENT", ("UNAVAILABLE", "RESOURCE_EXHAUSTED")
+NOT_AGAIN, PAUSES = "CL-CALL-010", "CL-CALL-011"
+# From so many attempts on, pauses are looked for between them.
+ATTEMPTS = 3
 # So many times as long as the first gradient took, others are waited for, and at least so long.
 HURRY, SHORTLY_S = 5, 1.0
 # What names a gradient; and what is its own as well, should its names be changed on the way.
 NAMING, TIMED = ("node_id", "round_id", "signature"), ("timestamp",)
 
 
-@requirement(LOWERED, NOT_BACK, KEPT, GOES_ON, BY_ONE, USED, ONCE, *requests.PROVES)
+@requirement(
+    LOWERED, NOT_BACK, KEPT, GOES_ON, BY_ONE, USED, ONCE, NOT_AGAIN, PAUSES, *requests.PROVES
+)
 def peer_gossip(context: Context) -> None:
     """Gossip a gradient, and see to whom the node passes it on, and with which ttl."""
     peer = context.peer
@@ -114,10 +124,21 @@ def _judge_made(context: Context, scene: Scene) -> None:
         "own": make(gradients.TTL, node_id=peer.ident.hex()),
     }  # fmt: skip
     refused = make(gradients.TTL, model_hash="0" * 64)
-    taken = {name: _is_taken(context, sent) for name, sent in others.items()}
-    refused_here = _is_taken(context, refused) is False
-    again = _is_taken(context, first) is not None
-    peer.wait(lambda: False, min(max(least_s, SHORTLY_S), peer.patience.settle_s))
+    failed = {code: make(gradients.TTL) for code in (BAD_REQUEST, *BUSY)}
+
+    def conduct(call: Call) -> Answer | None:
+        for code, sent in failed.items():
+            if _is_of(call, sent, [NAMING, TIMED]):
+                return Refusal(code)
+        return None
+
+    with peer.answering(conduct):
+        taken = {name: _is_taken(context, sent) for name, sent in others.items()}
+        refused_here = _is_taken(context, refused) is False
+        again = _is_taken(context, first) is not None
+        for sent in failed.values():
+            _is_taken(context, sent)
+        peer.wait(lambda: False, min(max(least_s, SHORTLY_S), peer.patience.settle_s))
     for name, sent in others.items():
         for call in _calls_of(scene, sent) if taken[name] else ():
             _judge_passed(context, sent, call)
@@ -126,9 +147,30 @@ def _judge_made(context: Context, scene: Scene) -> None:
         went = _calls_of(scene, refused)
         context.judge(USED, not went, "it was refused, and is passed on", *shown(went[:1]))
     times = Counter(call.post for call in _calls_of(scene, first))
+    if times[PEER] == 1:
+        # Otherwise it knows the peer under two names.
+        _judge_failed(context, scene, failed)
     why = f"it went {max(times.values())} times to one node" if times else "it went nowhere"
     why = f"{why}, after it had come {'twice' if again else 'once'}"
     context.judge(ONCE, max(times.values(), default=0) < 2, why, *shown(passed[:2]))
+
+
+def _judge_failed(context: Context, scene: Scene, failed: dict[str, Any]) -> None:
+    """Rule on gradients that the peer has failed: whether and when they come again."""
+    for code, sent in failed.items():
+        calls = [call for call in _calls_of(scene, sent) if call.post == PEER and call.code]
+        if not calls:
+            continue
+        why = f"after {code} it comes {len(calls)} times"
+        if code == BAD_REQUEST:
+            context.judge(NOT_AGAIN, len(calls) < 2, why, *shown(calls[:2]))
+            continue
+        held = len(calls) <= requests.MAX_ATTEMPTS
+        context.judge(requests.ATTEMPTS, held, why, *shown(calls[:4]))
+        pauses = [later.at - call.answered_at for call, later in pairwise(calls)]
+        hurried = len(calls) >= ATTEMPTS and max(pauses) < SHORTEST_S
+        why = f"{why}, with no pause that is longer than {max(pauses, default=0):.3f} s"
+        context.judge(PAUSES, not hurried, why, *shown(calls[:3]))
 
 
 def _judge_far(

@@ -36,6 +36,8 @@ _COUNT = re.compile(r"\s*([\d.]+)\s*([kKmMbBgGtT]?)\s*\Z", re.ASCII)
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 # How far a figure may be from the one that it is rounded from, for a reader.
 ROUNDED = 0.06
+# All is well where more than this share of the exchanges succeeds.
+ENOUGH = 0.5
 Documents = Mapping[str, dict[str, Json]]
 Values = tuple[Any, ...]
 
@@ -67,6 +69,12 @@ class Relation:
 
 def _equal(one: Json, other: Json) -> bool:
     return one == other or not (is_number(one) and is_number(other))
+
+
+def _same(one: Json, other: Json) -> bool:
+    """Whether two values are alike, in whatever order a list has its entries."""
+    lists = isinstance(one, list) and isinstance(other, list)
+    return sorted(map(brief, one)) == sorted(map(brief, other)) if lists else one == other
 
 
 def _not_above(less: Json, more: Json) -> bool:
@@ -132,7 +140,19 @@ def _reached(done: Json, told: Json) -> bool:
     return not (is_int(done) and is_int(told) and told) or done <= told
 
 
+def _works(said: Json, verified: Json, converging: Json, *rest: Json) -> bool:
+    """Whether a network of which all goes well is said to work, and to work only if it does."""
+    agreed, synced, trend = rest
+    numbers = is_number(agreed) and is_number(synced)
+    well = verified is converging is True and trend == "improving"
+    well = well and numbers and agreed == 1 and synced > ENOUGH
+    ill = verified is converging is False
+    return (said is not False or not well) and (said is not True or not ill)
+
+
 STEPS = "TR-SAME-002"
+# What a second account reads, too.
+OF_SECOND = {f"second-{resource.name}": resource for resource in (PEERS, LAYERS, CONFIG)}
 NODE = (
     Relation("NA-SAME-001", ("network training.epoch", "status training.epoch"), _equal),
     Relation("NA-SAME-002", ("network nodes.total", "peers total"), _counts_all),
@@ -140,9 +160,23 @@ NODE = (
     Relation("NA-SAME-004", ("layers total_layers", "peers peers[].layers"), _in_model),
     Relation("NA-SAME-005", ("status node_id", "peers peers[].id"), _others),
     Relation("NA-SAME-006", ("health healthy", "health checks"), _is_well),
+    Relation("NA-SAME-010", ("peers peers[].id", "second-peers peers[].id"), _same),
+    Relation("NA-SAME-010", ("peers total", "second-peers total"), _same),
+    Relation("NA-SAME-010", ("layers layers[].index", "second-layers layers[].index"), _same),
+    Relation("NA-SAME-010", ("config training", "second-config training"), _same),
     Relation("NA-SAME-009", ("layers total_layers", "proofs proofs[].layer"), _in_model),
 )
+WELL = ("is_converging", "hash_agreement_rate", "sync_success_rate", "loss_trend")
 TRAINING = (
+    Relation(
+        "TR-SAME-006",
+        (
+            "training-verify is_working",
+            "training-global training_verified",
+            *(f"training-global {name}" for name in WELL),
+        ),
+        _works,
+    ),
     Relation(
         "TR-SAME-001", ("training-global global_steps", "network training.global_step"), _equal
     ),
@@ -190,6 +224,12 @@ def _look(context: Context, relations: Iterable[Relation]) -> Look:
             answer, document = fetch(context, resource)
             if document is not None:
                 look.documents[resource.name], look.shown[resource.name] = document, answer
+    for name, resource in OF_SECOND.items() if context.target.second_token else ():
+        if name in names:
+            answer = context.api("GET", resource.path, credential=context.target.second)
+            document = answer.json_object() if answer.ok else None
+            if document is not None:
+                look.documents[name], look.shown[name] = document, answer
     shape = context.target.pipeline.get("hidden_shape")
     if PASS in names and isinstance(shape, list) and shape:
         look.documents[PASS] = {"hidden": shape[-1]}

@@ -25,7 +25,7 @@ from conformance.verdict import Exit, Outcome, Ruling, Standing
 # What else has to fail, because the fault violates it as well.
 TOGETHER = {
     "CL-DHT-001": {"CL-DHT-003"}, "CL-DHT-010": {"CL-DHT-004"}, "CL-CODE-008": {"CL-CALL-005"},
-    "CL-GOSSIP-001": {"CL-GOSSIP-011"},
+    "CL-GOSSIP-001": {"CL-GOSSIP-011"}, "CL-CALL-011": {"CL-CALL-010"},
 }  # fmt: skip
 # What a fault that is about something else may bring with it: more than three attempts.
 OFTEN = "CL-CALL-002"

@@ -98,6 +98,8 @@ def rules() -> Iterator[Fault]:
         ("CL-GOSSIP-011", "a ttl that is lower by two", replace(sound, ttl_step=2, ttl_least=0)),
         ("CL-GOSSIP-012", "passes on what it refuses", replace(sound, passes_refused=True)),
         ("CL-GOSSIP-013", "passes on again what comes again", replace(sound, passes_again=True)),
+        ("CL-CALL-010", "a gradient once more", replace(sound, gossip_attempts=2)),
+        ("CL-CALL-011", "a gradient five times", replace(sound, gossip_attempts=5)),
         ("CL-DHT-010", "a port that is none", replace(sound, names_port=False)),
         ("CL-URL-001", "nobody at sender_url", replace(sound, sender_url="127.0.0.1:1")),
         ("CL-URL-001", "sender_url is no address", replace(sound, sender_url="me")),

@@ -49,6 +49,7 @@ class Manners:
     passes_refused: bool = False
     passes_again: bool = False
     """Whether a gradient that comes a second time goes on again."""
+    gossip_attempts: int = 1
     passes_back: bool = False
     changes_gossip: bool = False
     sender_url: str = "own"

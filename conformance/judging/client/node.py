@@ -320,7 +320,9 @@ class ToyClient:
             back = known is self.peer and request.node_id == MAKER.hex()
             goes = request.ttl >= self.manners.passes_from_ttl and not known.named
             if goes and (self.manners.passes_back or not back):
-                self._try(known, "GossipGradient", fields)
+                for _ in range(self.manners.gossip_attempts):
+                    if self._try(known, "GossipGradient", fields):
+                        break
 
     def _take_gradients_back(self, request: Any) -> dict[str, Any]:
         if not self._sender_urls.get(self._named(request.session_id, request.request_id)):

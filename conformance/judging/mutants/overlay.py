@@ -15,7 +15,7 @@ from conformance.judging.hooks import HEALTH, Drifting, Grpc, Http, on, put
 from conformance.judging.mutants.followed_calls import not_found
 from conformance.judging.toy.answers import Asked, Response, now
 from conformance.judging.toy.calls import CHECKPOINT
-from conformance.judging.toy.node import NODE_ID
+from conformance.judging.toy.node import NODE_ID, SECOND
 
 NETWORK, PEERS = "/api/v1/network", "/api/v1/peers"
 GLOBAL, VERIFY = "/api/training/global", "/api/training/verify"
@@ -211,6 +211,18 @@ class Sulking:
         return REFUSED if before and answer["accepted"] else answer
 
 
+def of_second(asked: Asked, response: Response) -> None:
+    """Show the second account no peers."""
+    if asked.path == PEERS and response.status == 200 and asked.authorization == f"Bearer {SECOND}":
+        response.json = {"peers": [], "total": 0}
+
+
+def not_working(asked: Asked, response: Response) -> None:
+    """Say that a training of which all is well does not work."""
+    if asked.path == VERIFY and response.status == 200:
+        response.json = {"is_working": False, "reason": "no", "action": "wait"}
+
+
 def since_now(asked: Asked, response: Response) -> None:
     """Have the peers connect with each answer."""
     if asked.path == PEERS and response.status == 200:
@@ -265,6 +277,8 @@ HTTP: list[tuple[str, Http]] = [
     ("TR-SAME-003", on(GLOBAL, put("total_nodes_training", 3000))),
     ("TR-SAME-004", on(VERIFY, put("metrics.global_loss", 99.5))),
     ("TR-SAME-005", on("/api/v1/status", put("training.enabled", False))),
+    ("NA-SAME-010", of_second),
+    ("TR-SAME-006", not_working),
     ("GR-SAME-001", on(NETWORK, put("architecture.parameters", "1.2B"))),
     ("GR-SAME-003", on(NETWORK, put("architecture.hidden_dim", 99))),
     ("NA-SAME-009", on("/api/v1/proofs", lambda response: [
