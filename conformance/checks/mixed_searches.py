@@ -7,6 +7,7 @@ how many it lists, is open: only a node that is listed somewhere can be left out
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 from itertools import product
 from random import Random
 from typing import Any
@@ -23,7 +24,7 @@ from conformance.strictjson import brief
 from conformance.target import GRPC_PORT_OFFSET
 
 CLOSEST, READABLE, NEWCOMERS = "DH-032", "DH-033", "DH-035"
-NAMED, WHERE, AS_MANY = "DH-040", "DH-041", "DH-044"
+NAMED, WHERE, AS_MANY, BY_NOBODY = "DH-040", "DH-041", "DH-044", "DH-047"
 SEARCHES = {"DHTFindNode": "target_id", "DHTFindValue": "key"}
 SENDERS, TARGETS, ELSEWHERE = 30, 3, 2
 # Low and high ones, on which nobody answers.
@@ -77,7 +78,7 @@ def _search(
     return Listing(reply, nodes, bytes(answer.responder.node_id))
 
 
-@requirement(CLOSEST, READABLE, NEWCOMERS, NAMED, WHERE, AS_MANY, "DH-013")
+@requirement(CLOSEST, READABLE, NEWCOMERS, NAMED, WHERE, AS_MANY, BY_NOBODY, "DH-013")
 def dht_crowd(context: Context) -> None:
     """Call DHTPing as many senders, and compare both searches for drawn targets among them."""
     draw = Random(context.target.seed)  # noqa: S311 - IDs of senders, no secret
@@ -143,7 +144,7 @@ def _judge_named(
         for ident in named.keys() & listing.nodes.keys():
             node, (ip, port) = listing.nodes[ident], named[ident]
             found, told = f"{node.ip} {node.port}", f"{ident.hex()[:8]} of {ip} {port}"
-            same = node.ip.strip("[]").lower() == ip
+            same = _address(node.ip) == _address(ip)
             others |= set() if same else {node.ip}
             if abs(node.port - port) not in (0, GRPC_PORT_OFFSET):
                 wrong.append(f"{told} at {found}")
@@ -155,6 +156,15 @@ def _judge_named(
         why = f"of {len(named)} senders, nodes are listed elsewhere: {brief(wrong or odd, 160)}"
         context.judge(NAMED, not wrong and len(others) < 2, why, *shown[:2])
         context.judge(WHERE, not odd, why, *shown[:2])
+
+
+def _address(text: str) -> object:
+    """Read an ip, in whichever form it is written; the text itself if it is none."""
+    try:
+        found = ip_address(text.strip("[] "))
+    except ValueError:
+        return text
+    return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found
 
 
 def _judge_as_many(context: Context, listings: dict[tuple[str, bytes], Listing]) -> None:
@@ -268,7 +278,7 @@ def _judge_from_nobody(
         why = (
             f"{why} {len(usual.nodes)}: {brief([node.hex() for node in sorted(lacking)[:2]], 100)}"
         )
-        context.judge(CLOSEST, not lacking, why, listing.reply, usual.reply)
+        context.judge(BY_NOBODY, not lacking, why, listing.reply, usual.reply)
 
 
 def _still_known(

@@ -119,7 +119,7 @@ def _same_count(text: Json, params: Json) -> bool:
 def _in_model(total: Json, layers: Iterable[Json]) -> bool:
     """Whether the indices are those of layers; the document does not say if the first is 0 or 1."""
     held = [index for one in layers for index in (one if isinstance(one, list) else [one])]
-    return not is_int(total) or all(index <= total for index in held if is_int(index))
+    return not is_int(total) or not total or all(index <= total for index in held if is_int(index))
 
 
 def _others(own: Json, idents: list[Json]) -> bool:

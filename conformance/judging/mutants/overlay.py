@@ -100,6 +100,12 @@ def nobody_at_zero(called: str, request: Any, answer: Any) -> Any:
     return {**answer, "nodes": []} if at_zero and isinstance(answer, dict) else answer
 
 
+def nothing_for_nobody(called: str, request: Any, answer: Any) -> Any:
+    """List nobody in a search that names no sender."""
+    unnamed = called == "DHTFindNode" and not request.HasField("sender")
+    return {**answer, "nodes": []} if unnamed and isinstance(answer, dict) else answer
+
+
 class AnotherId:
     """A node that has another ID after some answers."""
 
@@ -244,6 +250,7 @@ GRPC: list[tuple[str, Grpc]] = [
     ("DH-043", responder("DHTFindValue", ip="192.0.2.77")),
     ("DH-044", TwoSizes()),
     ("DH-045", beside_value),
+    ("DH-047", nothing_for_nobody),
     ("DH-046", OneAnswer()),
     ("DH-046", OneStore()),
     ("DH-021", lost(lambda request, value: value == "0")),
