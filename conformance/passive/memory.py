@@ -7,7 +7,6 @@ itself; this compares all of them.
 import threading
 from dataclasses import dataclass, field
 
-from conformance.editions import FIFTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer, Credential
 from conformance.journal import Exchange
@@ -16,20 +15,13 @@ from conformance.strictjson import Json, brief, is_number
 
 SENT = "NA-SANE-046"
 SERVED = "NA-ROUTE-018"
-COUNTS = "NA-SAME-007"
-IDS = frozenset({"NA-SANE-040", "NA-SANE-041", "NA-SANE-027", SENT, SERVED, COUNTS})
+IDS = frozenset({"NA-SANE-040", "NA-SANE-041", "NA-SANE-027", SENT, SERVED})
 # What says that there is no such route.
 ABSENT = (404, 405, 501)
 # Two readings so far apart are of two times, in whichever unit these are written.
 APART_S = 2.5
 COUNTED, TAKEN = "inference.requests_total", "timestamp"
 MADE_TOKENS = "inference.tokens_generated"
-# What is counted from some time on, and never less than before.
-COUNTED_ON = (
-    "inference.tokens_generated", "training.steps_total", "training.gradients_submitted",
-    "training.gradients_accepted", "network.bytes_sent", "network.bytes_received",
-    "network.rpc_calls",
-)  # fmt: skip
 # Names of the node, of the account that asks, and of what is paid in, by their resource.
 NAMES = {"status": "node_id", "balance": "address", "inference": "cost.currency"}
 OF_AN_ACCOUNT = "balance"
@@ -44,8 +36,6 @@ class Memory:
     names: dict[tuple[str, Credential | None], tuple[Json, Exchange]] = field(default_factory=dict)
     made: dict[str, dict[str, Exchange]] = field(default_factory=dict)
     counted: dict[str, tuple[Json, Exchange]] = field(default_factory=dict)
-    counts: dict[str, tuple[float, Exchange]] = field(default_factory=dict)
-    """The highest figure of each count so far."""
     sent: dict[str, Exchange] = field(default_factory=dict)
     """The first transfer of each time."""
     generations: int = 0
@@ -95,7 +85,6 @@ class Memory:
             if resource == "metrics":
                 self._begin_counting(document, answer)
                 self._judge_counted(findings, document, answer)
-                self._judge_counts(findings, document, answer)
             if resource == "transfer":
                 self._judge_sent(findings, document.get(TAKEN), answer)
             for ident in lookup(document, MADE.get(resource, "")):
@@ -126,21 +115,6 @@ class Memory:
         if known != now[0] and answer.exchange.at_s - first.at_s > APART_S:
             why = f"timestamp is still {brief(taken)}, {COUNTED} went from {known} to {now[0]}"
             findings.fails("NA-SANE-027", why, first, answer)
-
-    def _judge_counts(self, findings: Findings, document: dict[str, Json], answer: Answer) -> None:
-        """Rule on what is counted, in metrics that were asked for after others were answered."""
-        if findings.edition < FIFTH:
-            return
-        for path in COUNTED_ON:
-            found = lookup(document, path)
-            if not found or not is_number(found[0]):
-                continue
-            known, first = self.counts.setdefault(path, (found[0], answer.exchange))
-            if answer.exchange.at_s >= first.at_s + first.took_ms / 1000:
-                why = f"{path} was {known}, and is {found[0]}"
-                findings.judge(COUNTS, found[0] >= known, why, first, answer)
-            if found[0] > known:
-                self.counts[path] = found[0], answer.exchange
 
     def _judge_sent(self, findings: Findings, taken: Json, answer: Answer) -> None:
         """Rule on the time of a transfer: it is not that of one before."""

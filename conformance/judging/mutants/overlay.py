@@ -276,7 +276,6 @@ HTTP: list[tuple[str, Http]] = [
         peers=response.json["peers"][:1] * 2, total=2))),
     ("NA-SAME-006", on(HEALTH, lambda response: response.json.update(
         healthy=False, checks=dict.fromkeys(response.json["checks"], "ok")))),
-    ("NA-SAME-007", Drifting("/api/v1/metrics", "network.rpc_calls", -1)),
     ("NA-SAME-008", since_now),
     ("NA-SAME-008", Drifting(NETWORK, "architecture.hidden_dim", 1)),
     ("TR-SAME-001", on(GLOBAL, put("global_steps", 77))),
