@@ -19,7 +19,16 @@ from conformance.httpwire import (
     Unanswered,
     Written,
 )
-from conformance.passive import calls, chain, itself, memory, resources, steady, tokens
+from conformance.passive import (
+    calls,
+    chain,
+    committed,
+    itself,
+    memory,
+    resources,
+    steady,
+    tokens,
+)
 from conformance.peer.peer import Peer
 from conformance.shapes import lookup
 from conformance.strictjson import Json, is_int, is_number
@@ -124,6 +133,7 @@ class Service:
         self.itself = itself.Itself()
         # And what was said last of what stays for long.
         self.steady = steady.Steady()
+        self.committed = committed.Committed()
         # Whether the node has been started again in this run.
         self.restarted = False
 
@@ -131,8 +141,8 @@ class Service:
         """Forget what a node that starts again need not know, or counts anew."""
         self.ran, self.restarted = None, True
         self.memory.begun = self.memory.made_before = None
-        self.memory.counts.clear()
-        self.chain, self.itself = chain.Chain(), itself.Itself()
+        self.chain, self.committed = chain.Chain(), committed.Committed()
+        self.itself = itself.Itself()
 
     def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
         """Return whether a call failed because nothing has ever answered on the gRPC port.
@@ -183,8 +193,8 @@ class Context(Findings):
         # Every answer is also judged by the passive checks.
         everywhere = frozenset[str]()
         if target.edition >= resources.SINCE:
-            everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS | chain.IDS
-            everywhere |= itself.IDS | steady.IDS
+            everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS
+            everywhere |= chain.IDS | committed.IDS | itself.IDS | steady.IDS
         super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
         self.target = target
         self.http = http

@@ -47,8 +47,8 @@ def native_get(context: Context, path: str, query: dict[str, object] | None = No
     # Not `context.api`: the passive checks judge the node API, and native errors are not specified.
     answer = served(lambda: context.http.call("GET", path, query=query))
     if context.edition >= FIFTH:
-        chain = context.service.chain
-        chain.judge(context, context.target.field_map, path, query or {}, answer)
+        for memory in (context.service.chain, context.service.committed):
+            memory.judge(context, context.target.field_map, path, query or {}, answer)
     return answer
 
 

@@ -6,16 +6,21 @@ from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.passive.chain import BEHIND, NETWORK, NONCE, OVER_STAYS, PAGES, SAME, TOTAL
+from conformance.passive.committed import DOCUMENTS, IDS
 from conformance.registry import requirement
 
 PAGE, BLOCKS = 20, 3
+IDENTIFIED = ("/api/model", "/api/model/checkpoint.json", "/api/inference", "/healthz")
 
 
-@requirement(SAME, OVER_STAYS, NONCE, TOTAL, BEHIND)
+@requirement(SAME, OVER_STAYS, NONCE, TOTAL, BEHIND, *IDS)
 def native_lasting(context: Context) -> None:
     """GET pages, blocks of them, an account and a request, each beside what was read before."""
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
+    # The chain and the genesis may be named in all of these.
+    for path in (*DOCUMENTS, *IDENTIFIED):
+        native_get(context, path)
     for _ in range(2):
         for path, key in PAGES.items():
             _, document = read(context, path, {"limit": PAGE})

@@ -27,7 +27,7 @@ _BLOCK = re.compile(r"/api/block/\d+\Z", re.ASCII)
 REQUEST, ACCOUNT, NETWORK = "/api/inference/request", "/api/account", "/api/network"
 _HEX = re.compile(r"(0x)?[0-9a-f]{40,}\Z", re.ASCII | re.IGNORECASE)
 # What is called so is of the time of the answer.
-_OF_NOW = re.compile(r"tip|latest|head|newest|current|next|now|last_", re.IGNORECASE)
+OF_NOW = re.compile(r"tip|latest|head|newest|current|next|now|last_", re.IGNORECASE)
 STATES, OVER = {"pending", "completed", "expired"}, {"completed", "expired"}
 _LOCKED = re.compile(r"lock|reserve|escrow|held|hold", re.IGNORECASE)
 _WHOLE = re.compile(r"total|liquid", re.IGNORECASE)
@@ -61,7 +61,7 @@ class Chain:
             return
         with self.lock:
             if path in PAGES:
-                for number, entry in _entries(field_map, path, document):
+                for number, entry in entries_of_page(field_map, path, document):
                     if PAGES[path] == "height" and (self.tip is None or number > self.tip[0]):
                         self.tip = number, answer.exchange
                     self._judge_same(findings, f"{PAGES[path]} {number} of {path}", entry, answer)
@@ -80,7 +80,7 @@ class Chain:
     def _judge_same(self, findings: Findings, thing: str, document: Json, answer: Answer) -> None:
         found: dict[str, list[str]] = {}
         for member, text in _members(document):
-            if _HEX.match(text) and not _OF_NOW.search(member):
+            if _HEX.match(text) and not OF_NOW.search(member):
                 found.setdefault(member, []).append(text.lower())
         for member, texts in found.items():
             # A list may be in another order, or grow.
@@ -154,7 +154,7 @@ def _number(found: list[Json]) -> int | None:
     return int(value) if is_int(value) else None
 
 
-def _entries(
+def entries_of_page(
     field_map: FieldMap, path: str, document: dict[str, Json]
 ) -> Iterator[tuple[int, Json]]:
     """Yield the entries of a page with their numbers, where it has one list of as many."""
