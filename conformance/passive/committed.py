@@ -22,7 +22,8 @@ from conformance.times import parse_timestamp
 
 FIXED, IDENTITY, LOSS, FIGURES = "NT-RULE-120", "NT-RULE-121", "NT-RULE-122", "NT-RULE-123"
 PARENT, ORDER, OWN_KEY, SECRET = "NT-RULE-124", "NT-RULE-125", "NT-RULE-126", "NT-RULE-127"
-IDS = frozenset({FIXED, IDENTITY, LOSS, FIGURES, PARENT, ORDER, OWN_KEY, SECRET})
+COUNTED = "NT-RULE-128"
+IDS = frozenset({FIXED, IDENTITY, LOSS, FIGURES, PARENT, ORDER, OWN_KEY, SECRET, COUNTED})
 FieldMap = Mapping[str, tuple[str, ...]]
 DOCUMENTS = ("/network/genesis.json", "/network/dataset.json")
 # Documents are compared up to this length.
@@ -50,6 +51,12 @@ _OWN = {
     "/api/blocks": re.compile(r"(block_?)?(hash|id)\Z", re.ASCII | re.IGNORECASE),
     "/api/training": re.compile(r"((training|new)_)?root(_after)?\Z", re.ASCII | re.IGNORECASE),
 }
+_RESULTS = re.compile(r"(\w*_)?results\Z", re.ASCII | re.IGNORECASE)
+_SIGNED = re.compile(r"(signed_)?(transactions|txs)\Z", re.ASCII | re.IGNORECASE)
+_MANY = re.compile(
+    r"(num|number_of)_(txs|transactions)\Z|(tx|txs|transactions?)_count\Z",
+    re.ASCII | re.IGNORECASE,
+)
 _TIME = re.compile(r"(block_?)?(time|timestamp)\Z", re.ASCII | re.IGNORECASE)
 _LOSS = re.compile(r"(training_)?loss\Z", re.ASCII | re.IGNORECASE)
 _PRIVATE = re.compile(
@@ -144,6 +151,8 @@ class Committed:
         self._judge_figures(findings, thing, entry, answer)
         if not isinstance(entry, dict):
             return
+        if path == "/api/blocks":
+            _judge_counts(findings, thing, entry, answer)
         links = self.links.setdefault(path, {})
         texts = {
             name: value.lower().removeprefix("0x")
@@ -205,6 +214,16 @@ def _judge_pair(
         back = [name for name in both if later[name] < times[name]]
         why = f"the {brief(back)} of {key} {number + 1} is before that of {key} {number}"
         findings.judge(ORDER, not back, why, first, second)
+
+
+def _judge_counts(findings: Findings, thing: str, entry: dict[str, Json], answer: Answer) -> None:
+    """Rule on how many transactions a block has, and on their results."""
+    many = {n: len(v) for n, v in entry.items() if isinstance(v, list) and _RESULTS.match(n)}
+    many |= {n: len(v) for n, v in entry.items() if isinstance(v, list) and _SIGNED.match(n)}
+    many |= {n: int(str(v)) for n, v in entry.items() if is_int(v) and _MANY.match(n)}
+    if len(many) > 1:
+        why = f"{thing} has {brief(many)}"
+        findings.judge(COUNTED, len(set(many.values())) == 1, why, answer)
 
 
 def _judge_key(findings: Findings, asked: str, document: dict[str, Json], answer: Answer) -> None:
