@@ -55,7 +55,8 @@ def _call(method: str, params: Json, ident: Json = 1) -> dict[str, Json]:
     return {"jsonrpc": "2.0", "id": ident, "method": method, "params": params}
 
 
-def _rpc(context: Context, method: str, params: Json) -> tuple[Answer, Json]:
+def call_rpc(context: Context, method: str, params: Json) -> tuple[Answer, Json]:
+    """POST a call; return its answer, and its result or None."""
     content = json.dumps(_call(method, params)).encode()
     answer = context.http.call("POST", "/rpc", content=content)
     document = answer.json_object()
@@ -72,7 +73,7 @@ def call_with(context: Context, ident: Json) -> Answer:
 
 def _served(context: Context, method: str) -> tuple[Answer, bool]:
     for params in PARAMETERS:
-        answer, result = _rpc(context, method, params)
+        answer, result = call_rpc(context, method, params)
         if result is not None:
             return answer, True
     return answer, False
@@ -105,7 +106,7 @@ def native_rpc(context: Context) -> None:
         shown = f"{method}: status {answer.status} without a result"
         context.judge("NT-RULE-018", served, shown, answer)
         if served and context.edition >= FIFTH:
-            bare, result = _rpc(context, method, {})
+            bare, result = call_rpc(context, method, {})
             why = f"{method} without a height: status {bare.status}, {brief(bare.body)}"
             context.judge(LATEST, result is not None, why, answer, bare)
 
@@ -115,7 +116,7 @@ def native_rpc_heights(context: Context) -> None:
     """POST /rpc with the method block for pairs of heights, as usual engines take them."""
     if not _differ(context, 1, 2):
         raise Skipped("POST /rpc gives no block for height 1 or 2")
-    tip = _tip(context)
+    tip = tip_of(context)
     if context.edition >= INNER_SINCE and tip > FARTHER:
         for apart in (1, 10, FARTHER):
             _differ(context, tip - apart, tip)
@@ -124,10 +125,10 @@ def native_rpc_heights(context: Context) -> None:
 @requirement("NT-RULE-069")
 def native_rpc_block(context: Context) -> None:
     """POST /rpc with the method block for heights, and GET these blocks; compare their hashes."""
-    tip = _tip(context)
+    tip = tip_of(context)
     for height in (*BESIDE, *(tip - below for below in BESIDE if tip > FARTHER)):
-        hashes = [_hash_of(context, height + away) for away in (-1, 0)]
-        answer, result = _rpc(context, "block", {"height": str(height)})
+        hashes = [hash_of(context, height + away) for away in (-1, 0)]
+        answer, result = call_rpc(context, "block", {"height": str(height)})
         (_, before), (block, own) = hashes
         if result is None or not before or not own or before == own:
             continue
@@ -147,7 +148,7 @@ def native_rpc_chain(context: Context) -> None:
         for name, value in members_of(network.json_object() if network.ok else None)
         if name in CHAIN and isinstance(value, str)
     }
-    answer, result = _rpc(context, "status", {})
+    answer, result = call_rpc(context, "status", {})
     named = [value for path in CHAINS for value in lookup(result, path) if isinstance(value, str)]
     if not known or not named:
         raise Skipped("one of the two names no chain")
@@ -155,14 +156,14 @@ def native_rpc_chain(context: Context) -> None:
     context.judge("NT-RULE-070", bool(known & set(named)), why, network, answer)
 
 
-def _tip(context: Context) -> int:
+def tip_of(context: Context) -> int:
     """Return the height in the network identity, 0 without one."""
     answer = native_get(context, "/api/network")
     heights = [v for name, v in members_of(answer.json_object()) if name == "height" and is_int(v)]
     return int(heights[0]) if heights else 0
 
 
-def _hash_of(context: Context, height: int) -> tuple[Answer, str]:
+def hash_of(context: Context, height: int) -> tuple[Answer, str]:
     """Return a block and what it calls its hash, nothing if it calls several things so."""
     answer = native_get(context, f"/api/block/{height}")
     document = answer.json_object() if answer.ok else None
@@ -175,7 +176,7 @@ def _hash_of(context: Context, height: int) -> tuple[Answer, str]:
 
 def _differ(context: Context, lower: int, higher: int) -> bool:
     """Rule on the blocks of two heights; return whether there are both."""
-    found = [_rpc(context, "block", {"height": str(height)}) for height in (lower, higher)]
+    found = [call_rpc(context, "block", {"height": str(height)}) for height in (lower, higher)]
     if any(result is None for _, result in found):
         return False
     why = f"heights {lower} and {higher} have the same block"
@@ -188,25 +189,25 @@ def native_rpc_closed(context: Context) -> None:
     """POST /rpc with administrative methods, which must be refused, and with the method status."""
     control, served = _served(context, "status")
     for method in ADMINISTRATIVE + (INNER if context.edition >= INNER_SINCE else ()):
-        answer, result = _rpc(context, method, {})
+        answer, result = call_rpc(context, method, {})
         if result is not None:
             context.fails("NT-RULE-005", f"{method} returns {brief(result)}", control, answer)
         elif served:
             context.holds("NT-RULE-005", control, answer)
     if served:
-        answer, _ = _rpc(context, NO_SUCH_METHOD, {})
+        answer, _ = call_rpc(context, NO_SUCH_METHOD, {})
         found = answer.json_object() if answer.ok else None
         silent = found is not None and "result" in found and not found.get("error")
         why = f"{NO_SUCH_METHOD} has the result {brief((found or {}).get('result'))}"
         context.judge("NT-RULE-088", not silent, why, control, answer)
         for method in PEERS:
-            answer, result = _rpc(context, method, {})
+            answer, result = call_rpc(context, method, {})
             why = f"{method} returns {brief(result)}"
             context.judge("NT-RULE-091", result is None, why, control, answer)
     if context.edition >= INNER_SINCE:
         _judge_array(context, (*ADMINISTRATIVE, *INNER))
         for path in KEY_PATHS:
-            answer, result = _rpc(context, "abci_query", {"path": path})
+            answer, result = call_rpc(context, "abci_query", {"path": path})
             shown = [text for text in _said(result) if _PRIVATE.search(text)]
             if shown:
                 why = f"abci_query of {path} returns {brief(result)}"
@@ -246,9 +247,9 @@ def native_rpc_relay(context: Context) -> None:
     """POST /rpc with an empty query, an empty transaction and a method that does not exist."""
     # The parameters are not specified. A refusal that differs from that of a method that does not
     # exist is about the parameters, so the method is known.
-    control, _ = _rpc(context, NO_SUCH_METHOD, {})
+    control, _ = call_rpc(context, NO_SUCH_METHOD, {})
     for ident, method in RELAYED.items():
-        answer, result = _rpc(context, method, {})
+        answer, result = call_rpc(context, method, {})
         if context.target.rpc and error_code(answer) == NO_METHOD:
             context.fails(ident, f"{method}: there is no such method", answer)
         elif result is not None or _refusal(answer, method) != _refusal(control, NO_SUCH_METHOD):
@@ -265,7 +266,7 @@ def native_rpc_paths(context: Context) -> None:
     """POST /rpc with queries for both documented paths, and for one that does not exist."""
 
     def ask(path: str) -> tuple[Answer, str]:
-        answer, _ = _rpc(context, "abci_query", {"path": path, "data": "6e6f6e65"})
+        answer, _ = call_rpc(context, "abci_query", {"path": path, "data": "6e6f6e65"})
         text = answer.body.decode("utf-8", "replace").replace(path, "")
         return answer, f"{answer.status} {_NUMBER.sub('', text)}"
 
@@ -288,7 +289,7 @@ def _judge_paths(context: Context) -> None:
     served = set[str]()
     for path in (NO_PATH, *QUERY_PATHS):
         for data in ({}, {"data": "6e6f6e65"}, {"data": ident}):
-            answer, result = _rpc(context, "abci_query", {"path": path, **data})
+            answer, result = call_rpc(context, "abci_query", {"path": path, **data})
             found.setdefault(path, []).append(answer)
             served |= {path} if result is not None else set()
     if NO_PATH not in served and served:

@@ -26,6 +26,7 @@ COUNTED = "NT-RULE-128"
 IDS = frozenset({FIXED, IDENTITY, LOSS, FIGURES, PARENT, ORDER, OWN_KEY, SECRET, COUNTED})
 FieldMap = Mapping[str, tuple[str, ...]]
 DOCUMENTS = ("/network/genesis.json", "/network/dataset.json")
+MODEL = "/api/model"
 # Documents are compared up to this length.
 LONGEST = 1_000_000
 _BLOCK = re.compile(r"/api/block/(\d{1,18})\Z", re.ASCII)
@@ -108,6 +109,10 @@ class Committed:
                 self._judge_entry(
                     findings, field_map, "/api/blocks", int(block[1]), document, answer
                 )
+            elif path == MODEL:
+                paths = field_map.get(f"{MODEL} parameters", ())
+                parts: Json = {at: lookup(document, at)[0] for at in paths if lookup(document, at)}
+                self._judge_figures(findings, "the model", parts, answer)
             elif path == REQUEST and _is_over(document):
                 self._judge_figures(findings, f"the request {query.get('id')}", document, answer)
             elif path == ACCOUNT:
