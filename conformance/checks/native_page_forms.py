@@ -1,0 +1,108 @@
+"""Interface 4.2: the forms that the query of a page may have, and pages of each small length.
+
+Which limits a node takes, and how many entries a page has without one, is not specified. So pages
+with one bound are compared with one another, and the bound is below the end of the list, which may
+grow meanwhile.
+"""
+
+from conformance.checks.mixed_native_pages import COMPLETE, LISTS, Listing, Page
+from conformance.checks.native_documents import numbers_of
+from conformance.context import Context
+from conformance.editions import FIFTH
+from conformance.findings import Skipped
+from conformance.registry import requirement
+from conformance.strictjson import brief
+
+NOTHING, BARE, FULL = "NT-PAGE-020", "NT-PAGE-021", "NT-PAGE-022"
+SORTED, ESCAPED, PART = "NT-PAGE-023", "NT-PAGE-024", "NT-PAGE-004"
+LIMITS, TWO = range(3, 10), "%32"
+# No height of a chain, and no round, is as high; it has more than 31 bits.
+FAR = 2**31 + 5
+NEWEST = {"/api/blocks": "NT-PAGE-007", "/api/training": "NT-PAGE-008"}
+
+
+@requirement(NOTHING, BARE, FULL, SORTED, ESCAPED, PART, COMPLETE, *NEWEST.values())
+def native_page_forms(context: Context) -> None:
+    """GET pages of 3 to 9 entries with one bound, and with other forms of a query."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    for listing in LISTS:
+        first = listing.read(context, LIMITS.stop)
+        if len(first.numbers) < LIMITS.start:
+            continue
+        bare = listing.read(context, None)
+        _judge_bare(context, listing, first, bare)
+        for limit, before in ((0, None), (LIMITS.start, 0)):
+            page = listing.read(context, limit, before)
+            why = f"{listing.path}{page} lists {brief(page.numbers)}"
+            if page.answer.ok:
+                context.judge(NOTHING, not page.numbers, why, page.answer)
+        bound = max(first.numbers) - 1
+        pages = [listing.read(context, limit, bound) for limit in LIMITS]
+        _judge_lengths(context, listing, pages)
+        _judge_order(context, listing, [first, bare, *pages])
+        _judge_forms(context, listing, first, pages[0])
+
+
+def _judge_bare(context: Context, listing: Listing, first: Page, bare: Page) -> None:
+    why = f"{listing.path} without a query: status {bare.answer.status}, {brief(bare.numbers)}"
+    if context.judge(BARE, bool(bare.numbers), why, first.answer, bare.answer):
+        # It was read last, so that it has what has been made meanwhile too.
+        held = max(bare.numbers) >= max(first.numbers)
+        why = f"{why}, and with a limit {brief(first.numbers)}"
+        context.judge(NEWEST[listing.path], held, why, first.answer, bare.answer)
+
+
+def _judge_lengths(context: Context, listing: Listing, pages: list[Page]) -> None:
+    """Rule on pages that are shorter than their limit, though another one has more entries."""
+    most = max(len(page.numbers) for page in pages)
+    for page in pages:
+        expected = min(page.limit or 0, most)
+        if not page.answer.ok or page.answer.json_object() is None or not page.numbers:
+            continue
+        if len(page.numbers) < expected:
+            again = listing.read(context, page.limit, page.before)
+            why = f"{listing.path}{page} has {len(again.numbers)} entries, another one {most}"
+            held = len(again.numbers) >= expected
+            context.judge(FULL, held, why, page.answer, again.answer)
+        else:
+            context.holds(FULL, page.answer)
+
+
+def _judge_order(context: Context, listing: Listing, pages: list[Page]) -> None:
+    """Rule on the order of entries, which is one on all pages."""
+    falling: dict[bool, Page] = {}
+    for page in pages:
+        if len(page.numbers) > 1:
+            falls = page.numbers[0] > page.numbers[1]
+            falling.setdefault(falls, page)
+            ordered = page.numbers == sorted(page.numbers, reverse=falls)
+            why = f"{listing.path}{page} lists {brief(page.numbers)}"
+            context.judge(SORTED, ordered, why, page.answer)
+    if len(falling) > 1:
+        told = [f"{page} {brief(page.numbers)}" for page in falling.values()]
+        why = f"{listing.path}{told[0]}, and {told[1]}"
+        context.fails(SORTED, why, *(page.answer for page in falling.values()))
+
+
+def _judge_forms(context: Context, listing: Listing, first: Page, page: Page) -> None:
+    """Rule on parameters in another order, in percent encoding, and beyond 31 bits."""
+    turned = {"before": page.before, "limit": page.limit}
+    for _ in range(2):
+        answer = context.http.call("GET", listing.path, query=turned)
+        found = numbers_of(context, listing.declared, listing.key, answer.json_object())
+        if found == page.numbers:
+            break
+    why = f"{listing.path}{page} lists {brief(page.numbers)}, and in another order {brief(found)}"
+    if page.answer.ok and answer.status < 500:
+        context.judge(PART, found == page.numbers, why, page.answer, answer)
+    answer = context.http.call("GET", f"{listing.path}?limit={TWO}")
+    found = numbers_of(context, listing.declared, listing.key, answer.json_object())
+    why = f"{listing.path}?limit={TWO}: status {answer.status}, {len(found)} entries"
+    context.judge(ESCAPED, answer.ok and len(found) == int(TWO[-1]), why, answer)
+    far = listing.read(context, LIMITS.start, FAR)
+    if far.answer.ok and far.answer.json_object() is not None:
+        why = f"{listing.path}{far} lists {brief(far.numbers)}, others {brief(first.numbers)}"
+        there = max(far.numbers, default=0) >= max(first.numbers)
+        held = there if listing.newest_first else bool(far.numbers)
+        context.judge(COMPLETE, held, why, first.answer, far.answer)
