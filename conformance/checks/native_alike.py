@@ -179,8 +179,9 @@ def native_own_record(context: Context) -> None:
         if name in ("id", "request_id") and isinstance(value, str) and len(value) == len(ident)
     }
     if named:
+        # What else is called id may be that of another thing.
         why = f"the record of {brief(ident)} has {brief(named)}"
-        context.judge(OWN_ID, ident in named.values(), why, answer)
+        context.judge(OWN_ID, named.get("request_id", named.get("id")) == ident, why, answer)
     words = [v for n, v in (record or {}).items() if _STATE.match(n) and isinstance(v, str)]
     for word in words:
         if word.strip().lower() in STATES:

@@ -10,7 +10,9 @@ from conformance.passive.committed import DOCUMENTS, IDS
 from conformance.registry import requirement
 
 PAGE, BLOCKS = 20, 3
-IDENTIFIED = ("/api/model", "/api/model/checkpoint.json", "/api/inference", "/healthz")
+IDENTIFIED = (
+    "/api/model", "/api/model/checkpoint.json", "/api/inference", "/api/validators", "/healthz",
+)  # fmt: skip
 
 
 @requirement(SAME, OVER_STAYS, NONCE, TOTAL, BEHIND, *IDS)
@@ -21,10 +23,14 @@ def native_lasting(context: Context) -> None:
     # The chain and the genesis may be named in all of these.
     for path in (*DOCUMENTS, *IDENTIFIED, *DOCUMENTS):
         native_get(context, path)
+    bounds: dict[str, object] = {}
     for _ in range(2):
         for path, key in PAGES.items():
-            _, document = read(context, path, {"limit": PAGE})
+            # The second page is one with a bound.
+            bound = {"before": bounds[path]} if path in bounds else {}
+            _, document = read(context, path, {"limit": PAGE, **bound})
             numbers = numbers_of(context, f"{path} {key}", key, document)
+            bounds |= {path: max(numbers)} if numbers else {}
             for number in numbers[:BLOCKS] if key == "height" else ():
                 native_get(context, f"/api/block/{number}")
         native_get(context, NETWORK)

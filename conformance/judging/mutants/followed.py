@@ -14,6 +14,7 @@ from conformance.judging.mutants import followed_figures as figures
 from conformance.judging.mutants import followed_lasting as lasting
 from conformance.judging.mutants import followed_later as later
 from conformance.judging.mutants import followed_left as left
+from conformance.judging.mutants import followed_native as natives
 from conformance.judging.mutants import followed_next as following
 from conformance.judging.mutants import followed_odd as odd
 from conformance.judging.mutants import followed_pairs as pairs
@@ -343,6 +344,6 @@ HOOKS_OF_TOY = (
     *MORE_OF_TOY, *sizes.HTTP_OF_TOY, *bodies.HTTP_OF_TOY, *pairs.OF_TOY, *situations.HTTP,
     *odd.HTTP, *following.HTTP, *left.HTTP, *places.HTTP, *mixed.HTTP, *mixed_native.HTTP,
     *openai_mixed.HTTP, *figures.HTTP, *refused.HTTP, *crossed.HTTP,
-    *edges.HTTP, *later.HTTP, *lasting.HTTP, *overlay.HTTP,
+    *edges.HTTP, *later.HTTP, *lasting.HTTP, *overlay.HTTP, *natives.HTTP,
 )  # fmt: skip
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in HOOKS_OF_TOY]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from typing import Any
 
 from conformance.judging.toy.answers import Asked, Response
@@ -15,6 +16,7 @@ GENESIS = {"dataset_sha256": hashlib.sha256(json.dumps(DATASET).encode()).hexdig
 DIGEST = hashlib.sha256(ARTIFACT).hexdigest()
 PUBLIC_KEY = "02" + "ab" * 32
 VIEW = "/reference/v03/api/network"
+_KEY = re.compile(r"(0[23])?[0-9a-f]{64}\Z", re.ASCII | re.IGNORECASE)
 # More jobs than the 128 that can be looked up at any node.
 CHAIN = "toy-1"
 TIP, JOBS = 7, 20
@@ -52,6 +54,8 @@ NATIVE: dict[str, Any] = {
     "rpc": "jsonrpc", "public_key": PUBLIC_KEY, "request_id": job_of(TIP, 0), "artifact": DIGEST,
     "reference": (VIEW,),
     "field_map": {
+        "/api/network readiness": ("ready",), "/api/training progress": ("index_round",),
+        "/api/validators power": ("validators[].power",),
         "/api/network height": ("height",), "/api/network hash": ("latest_block_hash",),
         "/api/network money": ("initial_supply",), "/api/blocks height": ("blocks[].height",),
         "/api/block height": ("height",), "/api/block hash": ("hash",),
@@ -72,23 +76,28 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
         return Response(json=dict(DATASET))
     if asked.path == "/network/genesis.json":
         return Response(json=dict(GENESIS))
+    if not all(query.get(name, "0").isdecimal() for name in ("limit", "before")):
+        return Response(400, {"error": "no number"})
+    if asked.path == "/api/account" and not _KEY.match(query.get("public_key", "")):
+        return Response(400, {"error": "no key"})
     before = min(int(query.get("before", TIP + 1)), TIP + 1)
     limit = int(query.get("limit", 5))
     numbers = list(range(before - 1, 0, -1)[:limit])
-    owned, locked, total = "415" if query.get("public_key") == PUBLIC_KEY else "000"
+    owned, locked, total = "415" if query.get("public_key", "").lower() == PUBLIC_KEY else "000"
     found: dict[str, Any] = {
         "/api/network": {"chain_id": CHAIN, "height": TIP, "latest_block_hash": f"hash{TIP}",
                          "tip": {"height": TIP, "hash": f"hash{TIP}"}, "initial_supply": "1000",
-                         "round": TIP},
+                         "round": TIP, "ready": True},
         "/api/blocks": {"blocks": [
             {"height": n, "hash": f"hash{n}", "results": results_of(n)} for n in numbers]},
-        "/api/training": {"records": [{"round": n, "loss": loss_of(n)} for n in numbers]},
+        "/api/training": {"records": [{"round": n, "loss": loss_of(n)} for n in numbers],
+                          "index_round": TIP},
         "/api/model": {"training_root": f"root{TIP}", "serving_root": f"root{TIP}",
                        "loss": loss_of(TIP)},
         "/api/model/checkpoint.json": {"round": TIP, "root": f"root{TIP}",
                                        "adapter": f"/artifacts/sha256/{DIGEST}"},
         "/api/account": {"balance": owned, "locked": locked, "total": total, "next_nonce": 0},
-        "/api/validators": {"validators": [{"bond": "5"}]},
+        "/api/validators": {"validators": [{"bond": "5", "power": 3}]},
         "/api/inference": {"chain_id": CHAIN, "fee_atoms": "1", "serving_root": f"root{TIP}"},
         "/api/inference/request": record_of(query.get("id", "")),
         VIEW: {"chain_id": "older"},
@@ -117,11 +126,14 @@ def native(asked: Asked, query: dict[str, str]) -> Response | None:
     if asked.path == "/rpc" and not isinstance(asked.body, dict):
         return Response(400, {"error": "not a call"})
     if asked.path == "/rpc":
-        method = asked.body["method"]
+        method = asked.body.get("method")
         if method in ("status", "block", "validators"):
-            wanted = (asked.body.get("params") or {}).get("height")
-            result = {"toy": method, "height": wanted, "hash": f"hash{wanted}"}
+            wanted = (asked.body.get("params") or {}).get("height", TIP)
+            if not str(wanted).isdecimal() or int(wanted) > TIP:
+                return Response(400, {"error": "no such height"})
+            result = {"toy": method, "height": str(wanted), "hash": f"hash{wanted}"}
             result |= {"node_info": {"network": CHAIN}} if method == "status" else {}
+            result |= {"validators": [{"voting_power": "3"}]} if method == "validators" else {}
             return Response(json={"jsonrpc": "2.0", "id": asked.body.get("id"), "result": result})
         known = method in ("abci_query", "broadcast_tx_sync")
         path = (asked.body.get("params") or {}).get("path")
