@@ -30,7 +30,7 @@ def native_lasting(context: Context) -> None:
             bound = {"before": bounds[path]} if path in bounds else {}
             _, document = read(context, path, {"limit": PAGE, **bound})
             numbers = numbers_of(context, f"{path} {key}", key, document)
-            bounds |= {path: max(numbers)} if numbers else {}
+            bounds |= {path: max(numbers) + 1} if numbers else {}
             for number in numbers[:BLOCKS] if key == "height" else ():
                 native_get(context, f"/api/block/{number}")
         native_get(context, NETWORK)

@@ -129,14 +129,18 @@ def view_of_today(asked: Asked, response: Response) -> None:
         response.json["blocks"] = [{"hash": f"hash{TIP}"}]
 
 
+LISTED = {"/api/blocks": ("blocks", "height"), "/api/training": ("records", "round")}
+
+
 def oldest_first(path: str) -> Http:
     """Begin with the oldest entries."""
 
     def hook(asked: Asked, response: Response) -> None:
         if asked.path == path and response.status == 200 and "before" not in asked.query:
             limit = int(parse_qs(asked.query).get("limit", ["5"])[0])
-            (name,), key = response.json, "height" if path == "/api/blocks" else "round"
-            response.json[name] = [{key: number} for number in range(1, limit + 1)]
+            name, key = LISTED[path]
+            many = min(limit, len(response.json[name]))
+            response.json[name] = [{key: number} for number in range(1, many + 1)]
 
     return hook
 

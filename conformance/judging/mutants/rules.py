@@ -310,6 +310,7 @@ TOGETHER = {
     # What is so in the answers of one check is so in those of the whole run.
     "NT-PAGE-001": {"NT-RULE-100"},
     "NT-RULE-061": {"NT-RULE-100"},
+    "NT-RULE-043": {"NT-RULE-121"},
     "NT-RULE-063": {"NT-RULE-101"},
     "NA-ROUTE-019": {"NA-ROUTE-018"},
     "NA-AUTH-026": {"NA-SANE-040"},
