@@ -1,5 +1,6 @@
 """Interface 2.2: which of two accounts pays for a signed request."""
 
+import re
 import time
 
 from conformance.checks.signed_requests import (
@@ -18,11 +19,16 @@ from conformance.checks.signed_requests import (
     state_of,
 )
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.httpwire import Answer
 from conformance.signer import Kind, Signed
-from conformance.strictjson import Json, brief
+from conformance.strictjson import Json, brief, is_int
 
 PAYER, NAMED, COMPLETED = "NT-RULE-085", "NT-RULE-108", "NT-RULE-073"
+EXPIRY, HASHED = "NT-RULE-158", "NT-RULE-159"
+# What a record may call its block expiry, and its transaction.
+_EXPIRES = re.compile(r"(block_)?expir(es|y)(_at)?(_height|_block)?\Z", re.ASCII | re.IGNORECASE)
+_HASH = re.compile(r"(tx|transaction)_?hash\Z", re.ASCII | re.IGNORECASE)
 # What a record may call the key of whoever asked.
 BUYERS = ("public_key", "account", "buyer", "payer", "owner", "signer", "requester", "sender")
 
@@ -72,3 +78,18 @@ def judge_named(context: Context, made: Signed, record: Json, answer: Answer) ->
     if made.public_key and keys:
         why = f"{made.public_key} has signed the request, and its record has {brief(keys)}"
         context.judge(NAMED, set(keys.values()) == {made.public_key}, why, answer)
+    if context.edition >= FIFTH:
+        _judge_shown(context, made, found, answer)
+
+
+def _judge_shown(context: Context, made: Signed, record: dict[str, Json], answer: Answer) -> None:
+    """Rule on the block expiry and the transaction that a record has, under names for these."""
+    heights = [v for name, v in record.items() if _EXPIRES.match(name) and is_int(v)]
+    if made.expires and heights:
+        why = f"the request expires at {made.expires}, and its record has {brief(heights)}"
+        context.judge(EXPIRY, made.expires in heights, why, answer)
+    hashes = [v for name, v in record.items() if _HASH.match(name) and isinstance(v, str)]
+    if made.hash and hashes:
+        shown = [one.lower().removeprefix("0x") for one in hashes]
+        why = f"the transaction has the hash {made.hash}, and the record {brief(hashes)}"
+        context.judge(HASHED, made.hash.lower().removeprefix("0x") in shown, why, answer)

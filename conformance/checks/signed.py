@@ -11,7 +11,7 @@ from conformance.checks import signatures
 from conformance.checks.native import document_at, mapped, native_get, native_pair_later
 from conformance.checks.native_documents import numbers_of, under
 from conformance.checks.native_rpc import NO_METHOD, error_code
-from conformance.checks.payers import NAMED, PAYER, judge_named, judge_payer
+from conformance.checks.payers import EXPIRY, HASHED, NAMED, PAYER, judge_named, judge_payer
 from conformance.checks.signed_requests import (
     ATOMS,
     BLOCK_S,
@@ -139,6 +139,7 @@ def _try(context: Context, made: Signed, what: str, bad: tuple[str, ...]) -> Wro
 @requirement(
     POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
     IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT, RELAY, HASH, SOUND, BY_ONE, NAMED,
+    EXPIRY, HASHED,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""

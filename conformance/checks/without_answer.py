@@ -10,7 +10,7 @@ from itertools import product
 from operator import lt
 
 from conformance.checks.mixed_keys import REFUND_NAMED, judge_refund
-from conformance.checks.native import document_at, mapped, native_get
+from conformance.checks.native import document_at, mapped, members_of, native_get
 from conformance.checks.native_documents import under
 from conformance.checks.native_named import responses, texts_in
 from conformance.checks.signed import LOCKED, POLLED, judge_locked
@@ -39,7 +39,7 @@ from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.signer import Kind, Signed
-from conformance.strictjson import brief, is_int
+from conformance.strictjson import Json, brief, is_int
 
 # So many blocks after its expiry a request that is pending for so long will not expire.
 LATE_BLOCKS, LATE_S = 3, 4.0
@@ -47,10 +47,12 @@ STEP_S = 2.0
 REFUNDED, OVER = "ST-004", "expired"
 KEPT, LINKED, SILENT = "NT-RULE-083", "NT-RULE-084", "NT-RULE-089"
 EARLY, STAYS, GAINED = "NT-RULE-096", "NT-RULE-097", "NT-RULE-098"
+RETURNED = "NT-RULE-160"
+_AMOUNT = re.compile(r"atoms|amount", re.IGNORECASE)
 ARTIFACT, MOST_LINKS = re.compile(r"/[!-~]*[0-9a-f]{40}[!-~]*\Z", re.ASCII), 4
 
 
-@requirement(REFUNDED, REFUND_NAMED, LOCKED, POLLED, SILENT, EARLY, GAINED)
+@requirement(REFUNDED, REFUND_NAMED, LOCKED, POLLED, SILENT, EARLY, GAINED, RETURNED)
 def without_answer(context: Context) -> None:
     """Broadcast a request that nobody answers, and wait for its expiry and its refund."""
     begun = begin_unanswered(context)
@@ -91,6 +93,7 @@ def without_answer(context: Context) -> None:
         why = f"its refund is of block {brief(heights)}, and its block expiry {made.expires}"
         # Whether the last block in which it is good is that one or the one before is not said.
         context.judge(EARLY, not heights or min(heights) + 1 >= made.expires, why, looked)
+        _judge_returned(context, made, record, looked)
     if begun.other is not None:
         # What it has locked comes back as well.
         poll(context, begun.other.request_id, lambda seen: state_of(seen) in (OVER, DONE), BLOCK_S)
@@ -110,6 +113,20 @@ def without_answer(context: Context) -> None:
     amounts = f"{brief(before)}, then {brief(seen.money)}"
     why = f"{amounts}; after its expiry {brief(after.money)}: nothing came back"
     context.judge(REFUNDED, held, why, begun.sent, looked, seen.answer, after.answer)
+
+
+def _judge_returned(context: Context, made: Signed, record: Json, answer: Answer) -> None:
+    """Rule on the amounts that the refund in a record has: what was paid, or less by a fee."""
+    amounts = {
+        name: int(value)
+        for refund in under(record, "refund")
+        for name, value in (("amount", refund), *members_of(refund))
+        if isinstance(value, str) and value.isdecimal() and _AMOUNT.search(name)
+    }
+    if made.cost and amounts:
+        why = f"the refund of a request of {made.cost} has {brief(amounts)}"
+        held = all(0 < amount <= made.cost for amount in amounts.values())
+        context.judge(RETURNED, held, why, answer)
 
 
 def _judge_brief(context: Context) -> None:

@@ -151,11 +151,13 @@ class SigningToy(ToyNode):
             return Response(404, {"error": "no such request"})
         late = time.monotonic() - job.since > DROPPED_S
         ends: dict[str, dict[str, Any]] = {
-            "expired": {"refund": str(PRICE)},
+            "expired": {"refund": str(PRICE * 2 if self.fault == "refunding" else PRICE)},
             "completed": {"response": None if late and self.fault == "dropped" else "It is said."},
         }
         prompt = job.body["prompt"][: 20 if self.fault == "cut" else None]
         record = {"id": ident, "status": job.end or "pending", "prompt": prompt}
+        record["tx_hash"] = ident if self.fault == "mistaken" else job.hash
+        record["expires_height"] = job.body["expires"] - (self.fault == "shortened")
         return Response(json={**record, **ends.get(job.end, {})})
 
     def _block(self, height: str) -> Response:
@@ -222,7 +224,8 @@ FAULTS = {
     "named otherwise": "NT-RULE-092", "hasty": "NT-RULE-096", "forgetful": "NT-RULE-097",
     "generous": "NT-RULE-098",
     "overdue": "NT-RULE-089", "whitewashed": "NT-RULE-090",
-    "refusing": "NT-RULE-105", "by twos": "NT-RULE-107",
+    "refusing": "NT-RULE-105", "by twos": "NT-RULE-107", "shortened": "NT-RULE-158",
+    "mistaken": "NT-RULE-159", "refunding": "NT-RULE-160",
 }  # fmt: skip
 
 
