@@ -92,7 +92,8 @@ def native_odd_keys(context: Context) -> None:
     if all(value in (0, "0") for value in money):
         raise Skipped("the account of the declared key has no money")
     length = len(key)
-    for odd in ("", "none", key[:-2], f"{key}00", "zz" * (length // 2), key[: length // 2]):
+    # Two digits less, or more, may be a key of another kind.
+    for odd in ("", "none", key[:-4], f"{key}0000", "zz" * (length // 2), key[: length // 2]):
         query: Query = {"public_key": odd} if odd else {}
         answer = native_get(context, "/api/account", query)
         if answer.ok and _money(context, answer) == money:

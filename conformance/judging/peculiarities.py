@@ -44,6 +44,14 @@ from conformance.judging.toy.answers import (
 METRICS, STATUS = "/api/v1/metrics", "/api/v1/status"
 
 
+def catching_up(asked: Asked, response: Response) -> None:
+    """Say in both places that the chain is not ready."""
+    if asked.path == "/healthz":
+        response.status = 503
+    elif asked.path == "/api/network" and response.status == 200:
+        response.json["ready"] = False
+
+
 def every(change: Callable[[Response], object]) -> Http:
     """Change every answer."""
 
@@ -199,7 +207,7 @@ VARIANTS: dict[str, Http] = {
             status=503, json={**r.json, "healthy": False})),
     "an unhealthy node with status 200": on(HEALTH, put("healthy", False)),
     "other words for health": on(HEALTH, put("checks.gpu", "no GPU in this machine")),
-    "a gateway that is catching up": on("/healthz", lambda r: setattr(r, "status", 503)),
+    "a gateway that is catching up": catching_up,
     "permanent redirects of legacy paths": on(
         "/login", lambda r: r.__dict__.update(
             status=308, headers={"Location": "https://example.invalid/join/"}), status=302),
