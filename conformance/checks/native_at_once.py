@@ -23,7 +23,7 @@ from conformance.registry import requirement
 ITSELF = "NT-RULE-149"
 PAGE, TRIES, ROUNDS = 12, 3, 2
 # So many are read on one connection, and others for so long.
-KEPT, LONG_S = 24, 0.5
+KEPT, LONG_S = 24, 0.3
 # A key that nobody has, but for whoever has drawn it.
 UNUSED = "02" + "5" * 64
 
