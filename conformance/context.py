@@ -20,9 +20,11 @@ from conformance.httpwire import (
     Written,
 )
 from conformance.passive import (
+    balances,
     calls,
     chain,
     committed,
+    history,
     itself,
     memory,
     resources,
@@ -127,6 +129,8 @@ class Service:
         self.available: dict[Credential, float] = {}
         # What all answers over HTTP have said so far.
         self.memory = memory.Memory()
+        # What all pages have listed, and what all balances and refusals have said.
+        self.lists, self.balances = history.Lists(), balances.Balances()
         # And those of the native API of one block, one request or one account.
         self.chain = chain.Chain()
         # And what those over gRPC have said of the node itself.
@@ -143,6 +147,7 @@ class Service:
         self.memory.begun = self.memory.made_before = None
         self.chain, self.committed = chain.Chain(), committed.Committed()
         self.itself = itself.Itself()
+        self.lists, self.balances = history.Lists(), balances.Balances()
 
     def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
         """Return whether a call failed because nothing has ever answered on the gRPC port.
@@ -195,6 +200,8 @@ class Context(Findings):
         if target.edition >= resources.SINCE:
             everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS
             everywhere |= chain.IDS | committed.IDS | itself.IDS | steady.IDS
+        if target.edition >= FIFTH:
+            everywhere |= history.IDS | balances.IDS
         super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
         self.target = target
         self.http = http
@@ -260,6 +267,10 @@ class Context(Findings):
             changed = self.service.steps_changed
             resources.judge_resource(self, operation, json_body, answer, changed=changed)
             self._remember(resources.RESOURCES.get(operation, ""), credential, answer)
+            if self.edition >= FIFTH:
+                self._compare(
+                    operation, credential, json_body if method == "POST" else query, answer
+                )
             if method == "GET" and not query and self.edition >= FIFTH:
                 self.service.memory.judge_served(self, prefix + path, answer)
             if path == BALANCE and (found := lookup(answer.json_object() or {}, AVAILABLE)):
@@ -276,6 +287,15 @@ class Context(Findings):
     def _remember(self, resource: str, credential: Credential, answer: Answer) -> None:
         self.service.memory.judge(self, resource, credential, answer)
         self.service.steady.judge(self, resource, answer)
+
+    def _compare(
+        self, operation: tuple[str, str], credential: Credential, asked: Any, answer: Answer
+    ) -> None:
+        """Rule on what an answer says of money, given all answers before it."""
+        resource = resources.RESOURCES.get(operation, "")
+        own = self.service.memory.names.get((memory.OF_AN_ACCOUNT, credential), (None,))[0]
+        self.service.lists.judge(self, resource, (credential, own), asked, answer)
+        self.service.balances.judge(self, operation, credential, asked, answer)
 
     def _is_known(self, credential: Credential, path: str) -> bool:
         """Whether a request with this credential is one that the document shows."""

@@ -7,6 +7,7 @@ the cost in the result counts only if every try shows it: an older one may be se
 import math
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from conformance.checks.counting import early
@@ -38,6 +39,10 @@ FAR_ABOVE = 1.5
 SETTLED_S = 2.0
 # An unstake of so many times what is staked is one of too much.
 HALF_MORE = 1.5
+# Two such parts are more than the whole.
+PART, HALF = 0.6, 0.5
+# Amounts that are small ones if they are cut to 32 or 64 bits.
+VAST = (4295.0, 18_446_744_073_710.0)
 LOOK_S = 0.2
 # So few tokens cost something, too.
 SHORT, AFTER = 8, "NA-WALLET-070"
@@ -307,6 +312,33 @@ def money_unstaked_excess(context: Context) -> None:
             held = read_money(context, account).staked
             amount = held + AMOUNT if most is None else held * most
             _judge_excess(context, account, round(amount, 4))
+        for amount in VAST:
+            _judge_excess(context, account, amount)
+        _judge_twice(context, account)
+
+
+def _judge_twice(context: Context, account: Credential) -> None:
+    """Rule on two unstakes at the same moment, of more together than is staked."""
+    before = read_money(context, account)
+    amount = round(PART * before.staked, 6)
+    if amount <= EXACT:
+        return
+    body: Json = {"amount": amount}
+
+    def unstake(_: int) -> Answer:
+        return context.api("POST", "/wallet/unstake", credential=account, json_body=body)
+
+    with context.http.gate.holding(2), ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(unstake, range(2)))
+    told = [lookup(one.json_object() or {}, "unstake.amount") for one in answers if one.ok]
+    whole = sum(float(found[0]) for found in told if found and is_number(found[0]))
+    after = read_money(context, account)
+    # One of them may have been taken back.
+    gained = after.pending + after.available - before.pending - before.available
+    whole = gained if gained > EXACT else whole
+    why = f"two unstakes at the same moment, of {before.staked:g}, are of {whole:g} together"
+    held = whole < (PART + HALF) * before.staked
+    context.judge("NA-WALLET-024", held, why, before.answer, *answers, after.answer)
 
 
 def _judge_excess(context: Context, account: Credential, amount: float) -> None:

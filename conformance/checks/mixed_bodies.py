@@ -15,6 +15,7 @@ from conformance.checks.money import EXACT, read_money
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.wallet import AMOUNT, DAYS
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.passive.events import tokens_of
@@ -24,6 +25,7 @@ from conformance.strictjson import Json, brief, is_number
 Body = dict[str, Json]
 SEND, STAKE, UNSTAKE = "/wallet/send", "/wallet/stake", "/wallet/unstake"
 MONEY, LACKING = "NA-WALLET-050", "NA-WALLET-051"
+NO_AMOUNT = "NA-WALLET-082"
 PARAMETER, STATUS, CHANGE = "NA-INF-043", "NA-INF-044", "NA-PATCH-120"
 # The names under which a value is put into an object.
 NAMES = ("value", "text", "item", "0")
@@ -47,7 +49,7 @@ def _refused(answer: Answer) -> bool:
 # -- money -----------------------------------------------------------------------------------------
 
 
-@requirement(MONEY, LACKING)
+@requirement(MONEY, LACKING, NO_AMOUNT)
 def money_wrapped(context: Context) -> None:
     """POST transfers, stakes and unstakes with one value in an array or an object."""
     drawn = random.Random(context.target.seed)  # noqa: S311 - no secret
@@ -61,6 +63,11 @@ def money_wrapped(context: Context) -> None:
     if not control.ok:
         raise Skipped(f"POST {SEND} was answered with status {control.status}")
     _judge_lacking(context, {"to": own, "amount": amounts[0], "memo": "a word"})
+    if context.edition >= FIFTH:
+        lacking: tuple[tuple[str, Body], ...] = (STAKE, {"duration_days": DAYS}), (UNSTAKE, {})
+        for path, body in lacking:
+            answer = _post(context, path, body, AMOUNT)
+            _judge_refused(context, NO_AMOUNT, f"POST {path}", body, answer)
     # It costs something only where it is accepted.
     large = min(STAKED, context.budget.left, money.available / 4) + amounts[1]
     good: dict[str, Body] = {

@@ -65,6 +65,10 @@ def _follow(context: Context, accounts: Accounts, step: Step, compared: Comparis
     gaps = _gaps(moved, had, seen[-1])
     shown = [*(one.answer for one in had), *moved.answers, *(one.answer for one in seen[-1])]
     compared.note("NA-WALLET-052", not gaps, f"after {moved.what} {'; '.join(gaps)}", *shown)
+    if moved.settled and context.edition >= FIFTH:
+        more = [have.pending - one.pending for one, have in zip(had, seen[-1], strict=True)]
+        why = f"after {moved.what} {more[0]:+g} and {more[1]:+g} is pending"
+        compared.note("NA-WALLET-083", max(map(abs, more)) <= EXACT, why, *shown)
     return True
 
 
@@ -97,7 +101,7 @@ def _is_that(row: dict[str, Json], sent: Sent) -> bool:
     return fits and row.get("to") == sent.to and row.get("type") == "send"
 
 
-@requirement("NA-WALLET-052", "NA-WALLET-053", "NA-WALLET-013", "NA-ERR-022")
+@requirement("NA-WALLET-052", "NA-WALLET-053", "NA-WALLET-083", "NA-WALLET-013", "NA-ERR-022")
 def mixed_money(context: Context) -> None:
     """POST transfers, stakes, generations and bad requests of two accounts in a drawn order."""
     accounts, began = Accounts(context), time.monotonic()

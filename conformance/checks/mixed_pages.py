@@ -133,7 +133,7 @@ def mixed_pages(context: Context) -> None:
             context.fails("NA-QUERY-018", why, *(page[0] for _, page in drawn))
 
 
-@requirement("NA-QUERY-019", "NA-PROOFS-002", "NA-PROOFS-023")
+@requirement("NA-QUERY-019", "NA-PROOFS-002", "NA-PROOFS-023", "NA-PROOFS-036")
 def mixed_proofs(context: Context) -> None:
     """GET proofs with long and short limits by turns: a long page is as long as it was before."""
     source = random.Random(context.target.seed)  # noqa: S311

@@ -44,6 +44,8 @@ A_LITTLE = 10.0
 # The smallest stake of which a half is more than a rounding.
 COUNTS = 0.009
 LARGER = 0.3
+# Above a unit, with a part of one, where the budget is many times as much.
+ABOVE, TIMES = 1.25, 6
 # The first edition that asks for what is staked already, and looks at the receiver.
 LOCKED_SINCE = 4
 
@@ -179,7 +181,7 @@ def _judge_part(
     return after
 
 
-@requirement("NA-WALLET-031")
+@requirement("NA-WALLET-031", "NA-WALLET-014", "NA-WALLET-081")
 def stake_taken(context: Context) -> None:
     """POST /wallet/stake amounts that are large beside any fee, and compare the balance."""
     account = context.target.second
@@ -190,15 +192,24 @@ def stake_taken(context: Context) -> None:
         before = still(context, account)
         if before is None:
             continue
+        least = LARGER
+        ample = min(before[0].available, context.budget.left) > TIMES * ABOVE
+        if context.edition >= FIFTH and ample:
+            least = ABOVE
         if before[0].available < 4 * LARGER or context.budget.left < LARGER:
             raise Skipped("too little is available, or may be spent")
-        answer, _, amount = staked(context, account, least=LARGER)
+        answer, _, amount = staked(context, account, least=least)
         after = read_money(context, account)
         taken = before[0].available - after.available
         why = f"staking {amount:g} took {taken:g} from what is available"
         # What staking costs is not said, but it is not the amount once more.
         held = amount - EXACT <= taken <= 1.9 * amount
         compared.note("NA-WALLET-031", held, why, before[0].answer, answer, after.answer)
+        if context.edition >= FIFTH:
+            more = after.staked - before[0].staked
+            why = f"{before[0].staked:g} staked, then {amount:g} more, now {after.staked:g}"
+            held = near(context, more, amount)
+            compared.note("NA-WALLET-014", held, why, before[0].answer, answer, after.answer)
         if compared.clean:
             break
     compared.conclude()

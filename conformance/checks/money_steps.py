@@ -56,6 +56,8 @@ class Moved:
     staked: float | None = 0.0
     told: dict[str, float] = field(default_factory=dict)
     """What the answer says of the balance of the second account."""
+    settled: bool = False
+    """Whether it leaves what is pending as it is."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,8 @@ class Accounts:
             change[0] = (change[0][0], change[0][1] + fee)
         names = ("the first", "the second")
         what = f"{amount:g} from {names[sender]} account to {names[to] if to != sender else 'it'}"
-        return Moved(f"a transfer of {what}, with a fee of {fee:g},", [answer], change)
+        what = f"a transfer of {what}, with a fee of {fee:g},"
+        return Moved(what, [answer], change, settled=True)
 
     def _stake(self, had: list[Money]) -> Moved | None:
         for amount in (a for a in STAKES if self._least <= a < had[1].available / 2):
@@ -268,6 +271,7 @@ class Accounts:
         # A node may name a cost and take none.
         moved.available = [(first[0], math.inf), (second[0] - cost, second[1])]
         moved.answers = [made, sent]
+        moved.settled = False
         moved.what = f"a transfer of {amount:g} while a text was made that costs {cost:g}"
         return moved
 
@@ -296,7 +300,7 @@ class Accounts:
     def _refused(self, what: str, answer: Answer) -> Moved | None:
         inside = answer.ok and (answer.json_object() or {}).get("success") is False
         if inside or 400 <= answer.status < 500:
-            return Moved(f"{what} (status {answer.status})", [answer], [FREE, FREE])
+            return Moved(f"{what} (status {answer.status})", [answer], [FREE, FREE], settled=True)
         return None
 
     def _too_much(self, had: list[Money]) -> Moved | None:

@@ -6,6 +6,7 @@ from conformance.checks.money import (
     EXACT,
     TRIES,
     Comparison,
+    Money,
     near,
     post,
     read_money,
@@ -97,7 +98,7 @@ def _unstaked(context: Context, account: Credential, held: float) -> tuple[Answe
     raise Skipped("no small amount is unstaked; the document does not say which are")
 
 
-@requirement("NA-WALLET-055", "NA-WALLET-059", "NA-WALLET-069")
+@requirement("NA-WALLET-055", "NA-WALLET-059", "NA-WALLET-069", "NA-WALLET-080")
 def unstakes_pending(context: Context) -> None:
     """POST /wallet/unstake several times, and look whether each is pending beside the others."""
     account = context.target.second
@@ -153,7 +154,7 @@ def _stake_beside(context: Context, account: Credential) -> None:
     compared.conclude()
 
 
-@requirement("NA-WALLET-058")
+@requirement("NA-WALLET-058", "NA-WALLET-018", "NA-WALLET-019")
 def unstaked_whole(context: Context) -> None:
     """POST /wallet/unstake all that the second account has staked, or all but a little."""
     account = context.target.second
@@ -169,6 +170,8 @@ def unstaked_whole(context: Context) -> None:
     if answer.ok:
         context.budget.charge(whole)
         context.holds("NA-WALLET-058", before[0].answer, answer)
+        if context.edition >= FIFTH:
+            _judge_whole(context, before[0], answer)
         return
     # Less than any stake, so that none is left that is locked for longer.
     part = round(whole - AMOUNT / 2, 6)
@@ -179,3 +182,25 @@ def unstaked_whole(context: Context) -> None:
     why = f"an unstake of all the {whole:g} that are staked ends with {answer.status}"
     why = f"{why}, one of {part:g} is made"
     context.judge("NA-WALLET-058", False, why, before[0].answer, answer, control)
+
+
+def _judge_whole(context: Context, before: Money, answer: Answer) -> None:
+    """Rule on the balance when all that was staked is unstaked."""
+    result = answer.json_object() or {}
+    told, days = lookup(result, "unstake.amount"), lookup(result, "unstake.cooldown_days")
+    whole = before.staked
+    if result.get("success") is not True or not told or told[0] != whole:
+        return
+    after = read_money(context, context.target.second)
+    for _ in range(TRIES):
+        if near(context, after.staked, 0):
+            break
+        time.sleep(SOON_S / TRIES)
+        after = read_money(context, context.target.second)
+    why = f"{whole:g} staked, all of it unstaked, and {after.staked:g} is staked"
+    shown = (before.answer, answer, after.answer)
+    context.judge("NA-WALLET-018", near(context, after.staked, 0), why, *shown)
+    early = after.available - before.available
+    if days and is_number(days[0]) and days[0] > 0:
+        why = f"of {whole:g}, all that was staked, {early:g} is available at once"
+        context.judge("NA-WALLET-019", early < whole - EXACT, why, *shown)

@@ -8,10 +8,11 @@ after the short one, and is repeated otherwise.
 from dataclasses import dataclass
 from itertools import pairwise
 
+from conformance.checks.history import rows_of
 from conformance.checks.node_reads import PROOFS, TRANSACTIONS
 from conformance.checks.reading import Resource
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -20,6 +21,8 @@ from conformance.strictjson import Json, brief, is_int
 # As long as the whole of what is compared; every node with pages has some of this length.
 WHOLE = 8
 TRIES, TOO_MANY = 3, 429
+# Offsets of more than one byte, two and four, which begin again where they are cut.
+FAR = (65_536, 2**32)
 # Limits that a list of some dozens of proofs reaches at one of them.
 RISING = (15, 20, 25, 30, 40, 50)
 # The first edition that compares the totals of the first page and the last, pages with one that is
@@ -85,7 +88,7 @@ def _compare(
 _IDS = ("NA-QUERY-008", "NA-QUERY-009", "NA-QUERY-010", "NA-QUERY-011", "NA-QUERY-012")
 
 
-@requirement("NA-QUERY-021")
+@requirement("NA-QUERY-021", "NA-QUERY-008", "NA-QUERY-033")
 def pages_behind(context: Context) -> None:
     """GET a page of the transaction list that begins behind the end of the list."""
     first = _page(context, TRANSACTIONS, "transactions", limit=1, offset=0)
@@ -97,6 +100,21 @@ def pages_behind(context: Context) -> None:
     if answer.status != TOO_MANY:
         why = f"offset {query['offset']} of {total} ends with status {answer.status}"
         context.judge("NA-QUERY-021", answer.status < 400, why, first.answer, answer)
+    if context.edition >= FIFTH:
+        _judge_far_behind(context, first, answer)
+
+
+def _judge_far_behind(context: Context, first: Page, answer: Answer) -> None:
+    """Rule on pages behind the end of the list, which have no entry."""
+    shown = [answer]
+    for offset in (offset for offset in FAR if offset > first.document["total"]):
+        query: dict[str, object] = {"limit": 1, "offset": offset}
+        page = context.api("GET", TRANSACTIONS.path, credential=context.target.valid, query=query)
+        shown.append(page)
+    for page in (page for page in shown if page.ok):
+        rows, start = rows_of(page.json_object()), page.exchange.request["url"].rpartition("=")[2]
+        why = f"offset {start} of {first.document['total']} has {brief(rows)}"
+        context.judge("NA-QUERY-008", not rows, why, first.answer, page)
 
 
 @requirement(*_IDS)

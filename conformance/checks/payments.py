@@ -20,7 +20,7 @@ from conformance.checks.money import (
     still,
 )
 from conformance.checks.reading import resource_ids
-from conformance.checks.wallet import AMOUNT, MEMO
+from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
@@ -37,8 +37,9 @@ def _send(context: Context, to: str) -> Answer:
     return context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
 
 
-def _has(context: Context, available: float) -> bool:
-    return near(context, read_money(context, context.target.valid).available, available)
+def _has(context: Context, available: float, credential: Credential | None = None) -> bool:
+    account = credential or context.target.valid
+    return near(context, read_money(context, account).available, available)
 
 
 def fee_of(answer: Answer) -> float:
@@ -84,7 +85,7 @@ def money_returned(context: Context) -> None:
     compared.conclude()
 
 
-@requirement("NA-WALLET-026")
+@requirement("NA-WALLET-026", "NA-WALLET-085")
 def money_at_once(context: Context) -> None:
     """POST /wallet/send several times at the same moment, to the second account."""
     first, second = context.target.valid, context.target.second
@@ -95,7 +96,8 @@ def money_at_once(context: Context) -> None:
         before = still(context, first)
         if before is None:
             continue
-        address = read_money(context, second).document.get("address")
+        receiver = read_money(context, second)
+        address = receiver.document.get("address")
         if not isinstance(address, str) or address == before[0].document.get("address"):
             raise Skipped("there are no two accounts")
         if before[0].available < 3 * AT_ONCE * AMOUNT:
@@ -115,6 +117,14 @@ def money_at_once(context: Context) -> None:
         why = f"{len(taken)} transfers of {cost:g} in all took {less:g}"
         held = near(context, after.available, wanted)
         compared.note("NA-WALLET-026", held, why, before[0].answer, *taken, after.answer)
+        if context.edition >= FIFTH:
+            given = len(taken) * AMOUNT
+            eventually(partial(_has, context, receiver.available + given, second))
+            now = read_money(context, second)
+            more = now.available - receiver.available
+            why = f"{len(taken)} transfers of {AMOUNT:g} each at the same time gave {more:g}"
+            held = near(context, more, given)
+            compared.note("NA-WALLET-085", held, why, receiver.answer, *taken, now.answer)
         if compared.clean:
             break
     compared.conclude()
@@ -310,7 +320,7 @@ def _move(
     return held
 
 
-@requirement("NA-ERR-024", "NA-ERR-030")
+@requirement("NA-ERR-024", "NA-ERR-030", "NA-ERR-035")
 def money_whole(context: Context) -> None:
     """POST /wallet/send all that the second account has, without its fee, and with it."""
     first, second = context.target.valid, context.target.second
@@ -323,6 +333,10 @@ def money_whole(context: Context) -> None:
     require_budget(context, AMOUNT)
     small = _send(context, own)
     fee = fee_of(small)
+    if small.ok and fee <= 0 and context.edition >= FIFTH:
+        # There is nothing but the amount.
+        whole = read_money(context, second).available
+        _send_all(context, {"to": address, "amount": whole, "memo": MEMO}, own)
     if not small.ok or fee <= 0:
         raise Skipped(f"a transfer has no fee, status {small.status}")
     context.budget.charge(AMOUNT + fee)
@@ -365,7 +379,32 @@ def _send_all(context: Context, body: dict[str, Json], own: str) -> None:
     if sent.ok:
         context.holds("NA-ERR-030", sent)
         context.budget.charge(2 * fee_of(sent))
+        if context.edition >= FIFTH:
+            _judge_nothing(context, has, str(body["to"]), own)
         back = {**body, "to": own}
         returned = context.api("POST", "/wallet/send", credential=first, json_body=back)
         if not returned.ok:
             context.residue.append(f"{body['amount']} of the second account's, with the first")
+
+
+def _judge_nothing(context: Context, has: Money, other: str, own: str) -> None:
+    """Rule on a transfer of an account that has nothing, then stake all of what it is given."""
+    first, second = context.target.valid, context.target.second
+    if abs(has.available) > EXACT:
+        return
+    body: dict[str, Json] = {"to": other, "amount": AMOUNT, "memo": MEMO}
+    sent = context.api("POST", "/wallet/send", credential=second, json_body=body)
+    left = read_money(context, second)
+    # Who has nothing may be given something.
+    why = f"{AMOUNT:g} are sent of nothing, and {left.available:g} is left"
+    made = sent.ok and left.available <= EXACT
+    context.judge("NA-ERR-035", not made, why, has.answer, sent, left.answer)
+    if sent.ok or context.budget.left < 2 * AMOUNT:
+        return
+    given = context.api("POST", "/wallet/send", credential=first, json_body={**body, "to": own})
+    if given.ok:
+        context.budget.charge(fee_of(given))
+        # A 402 to it tells that more is required.
+        stake: Json = {"amount": AMOUNT, "duration_days": DAYS}
+        staked = context.api("POST", "/wallet/stake", credential=second, json_body=stake)
+        context.budget.charge(AMOUNT if staked.ok else 0.0)

@@ -24,9 +24,12 @@ from conformance.strictjson import Json, brief, is_number
 SEND, STAKE, UNSTAKE = "/wallet/send", "/wallet/stake", "/wallet/unstake"
 UNCHANGED, INCOMING, AT_ONCE = "NA-WALLET-056", "NA-WALLET-057", "NA-ERR-031"
 OUTGOING, LITTLE = "NA-WALLET-064", "NA-ERR-035"
+GENERATION, LISTED = "NA-WALLET-084", "NA-WALLET-086"
 # Of which two are more than there is, with any fee.
 PART = 0.6
 LITTLE_MORE = 0.4
+# An amount by which an entry is recognised.
+ODD = 0.0103
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,9 @@ class Bad:
     """A request that no node need accept."""
 
     path: str
-    body: dict[str, Json]
+    body: Json
     credential: Credential
+    ident: str = UNCHANGED
 
 
 def _addresses(context: Context) -> tuple[str, str]:
@@ -51,35 +55,45 @@ def _addresses(context: Context) -> tuple[str, str]:
 
 def _bad(context: Context, own: str, staked: float) -> Iterator[Bad]:
     """Yield requests with one thing wrong each."""
+    much = ODD if context.edition >= FIFTH else AMOUNT
     good: dict[str, dict[str, Json]] = {
-        SEND: {"to": own, "amount": AMOUNT, "memo": MEMO},
-        STAKE: {"amount": AMOUNT, "duration_days": DAYS},
-        UNSTAKE: {"amount": AMOUNT},
+        SEND: {"to": own, "amount": much, "memo": MEMO},
+        STAKE: {"amount": much, "duration_days": DAYS},
+        UNSTAKE: {"amount": much},
     }
     account = context.target.second
     for path, body in good.items():
         for credential in (INVENTED, context.target.expired):
             yield Bad(path, body, credential)
-        for amount in (0, -AMOUNT, None, [AMOUNT]):
+        for amount in (0, -much, None, [much]):
             yield Bad(path, {**body, "amount": amount}, account)
     # A node that takes any number would show one below zero.
     for days in (0, None, "many"):
         yield Bad(STAKE, {**good[STAKE], "duration_days": days}, account)
-    yield Bad(STAKE, {"amount": AMOUNT}, account)
+    yield Bad(STAKE, {"amount": much}, account)
     yield Bad(SEND, {**good[SEND], "to": ""}, account)
-    yield Bad(SEND, {"amount": AMOUNT}, account)
+    yield Bad(SEND, {"amount": much}, account)
     yield Bad(UNSTAKE, {"amount": staked + EXCESS}, account)
+    if context.edition >= FIFTH:
+        yield Bad(SEND, {**good[SEND], "to": "nobody"}, account)
+        yield Bad(SEND, {**good[SEND], "memo": {"a": 1}}, account)
+        prompt: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 8}
+        for body in ({**prompt, "temperature": 2.5}, {"max_tokens": 8}):
+            for stream in (False, True):
+                yield Bad("/inference", {**body, "stream": stream}, account, GENERATION)
 
 
 def _figures(both: list[Money]) -> list[float]:
     return [figure for one in both for figure in one.figures]
 
 
-@requirement(UNCHANGED)
+@requirement(UNCHANGED, GENERATION, LISTED)
 def money_refused(context: Context) -> None:
     """POST requests with one thing wrong each to the three routes; compare what is left."""
     own, _ = _addresses(context)
     accounts = context.target.valid, context.target.second
+    known = {str(row.get("id")) for one in accounts for row in newest(context, one)[2]}
+    accepted = list[Answer]()
     for bad in _bad(context, own, read_money(context, accounts[1]).staked):
         compared = Comparison(context)
         for _ in range(TRIES):
@@ -91,6 +105,7 @@ def money_refused(context: Context) -> None:
             answer = context.api("POST", bad.path, credential=bad.credential, json_body=bad.body)
             if answer.ok:
                 context.budget.charge(AMOUNT)
+                accepted.append(answer)
             if not 400 <= answer.status < 500:
                 break
             after = [read_money(context, one) for one in accounts]
@@ -98,10 +113,15 @@ def money_refused(context: Context) -> None:
             moved = max(abs(now - then) for then, now in pairs)
             why = f"{bad.body} on {bad.path}: status {answer.status}, and {moved:g} has moved"
             shown = (*(one.answer for one in before), answer, *(one.answer for one in after))
-            compared.note(UNCHANGED, moved <= EXACT, why, *shown)
+            compared.note(bad.ident, moved <= EXACT, why, *shown)
             if compared.clean:
                 break
         compared.conclude()
+    if context.edition >= FIFTH and not accepted:
+        for account in accounts:
+            rows = [row for row in _new(context, account, known) if _is_odd(row.get("amount"))]
+            why = f"all with an amount of {ODD} was refused, and the history has {brief(rows)}"
+            context.judge(LISTED, not rows, why, answer, newest(context, account)[0])
 
 
 @requirement(LITTLE)
@@ -168,6 +188,10 @@ def money_received(context: Context) -> None:
 
 def _new(context: Context, account: Credential, known: set[str]) -> list[dict[str, Json]]:
     return [row for row in newest(context, account)[2] if str(row.get("id")) not in known]
+
+
+def _is_odd(amount: Json) -> bool:
+    return is_number(amount) and abs(abs(amount) - ODD) <= EXACT
 
 
 def _below(amount: Json) -> bool:

@@ -29,6 +29,8 @@ MARKUP = "<b>&amp;</b> \"a\" 'b' %20 \\n"
 FORM = "one+one=two%2Bnone&c=1"
 # Letters of more than two bytes in UTF-16.
 ASTRAL = "\U0001f642 \U0001d482"
+# Letters that are written in another way too: with an accent of its own, joined, or as a fraction.
+COMPOSED = "e\u0301 \ufb01 \u00bd \u212b\u00a0\u200bx"
 # A memo of a length that a column or a screen might cut, with blanks at its ends.
 TALE = " conformance, " + "one transfer after the other, " * 4
 # And of more letters than a byte counts, which a node may refuse.
@@ -61,7 +63,8 @@ def memo_kept(context: Context) -> None:
         why = f"one transfer with the memo {brief(FOREIGN)} is listed as {new} sends"
         context.judge("NA-WALLET-034", new <= 1, why, sent)
         # A memo may be refused for its length, but not cut.
-        made = [_send_memo(context, own, memo) for memo in (TALE, MARKUP, FORM, ASTRAL, "")]
+        astral = f"{ASTRAL} {COMPOSED}" if context.edition >= FIFTH else ASTRAL
+        made = [_send_memo(context, own, memo) for memo in (TALE, MARKUP, FORM, astral, "")]
         found = [(one.json_object() or {}).get("transaction_id") for one in (sent, *made)]
         named = [ident for ident in found if isinstance(ident, str)]
         if len(named) > 1:
@@ -102,7 +105,8 @@ def _send_memo(context: Context, to: str, memo: str) -> Answer:
     if context.edition >= FOURTH and memo:
         why = f"a transfer with the memo {brief(memo)} ends with status {sent.status}"
         context.judge("NA-WALLET-054", sent.status not in FAILED, why, sent)
-    if sent.ok and memo and isinstance(found, str):
+    told = bool(memo) or context.edition >= FIFTH
+    if sent.ok and told and isinstance(found, str):
         why = f"the memo {brief(memo)} is {brief(found)} in the result"
         context.judge("NA-WALLET-032", found == memo, why, sent)
     return sent

@@ -22,6 +22,8 @@ from conformance.strictjson import Json, is_number
 BODY: Json = {"prompt": "Once upon a time", "max_tokens": 64}
 # The finest amount that is sent, as a number of decimals.
 DECIMALS = 6
+# So many times a cost is an amount in another unit, or another amount.
+OTHER_UNIT, REQUIRED = 100, "NA-ERR-042"
 
 
 def _cost(answer: Answer) -> float:
@@ -71,7 +73,7 @@ def _emptied(context: Context, left: float) -> Iterator[None]:
             context.residue.append(f"{amount:g} of the second account's, with the first: {refused}")
 
 
-@requirement("NA-ERR-025", "NA-ERR-027", "NA-ERR-029")
+@requirement("NA-ERR-025", "NA-ERR-027", "NA-ERR-029", REQUIRED)
 def generation_unpaid(context: Context) -> None:
     """POST /wallet/send all but a little of the second account, then ask it for a generation."""
     account = context.target.second
@@ -88,6 +90,29 @@ def generation_unpaid(context: Context) -> None:
     for _ in range(TRIES):
         with _emptied(context, cost / 2):
             _ask(context, compared, control, cost)
+        if compared.clean:
+            break
+    compared.conclude()
+    if context.edition >= FIFTH:
+        _judge_nothing(context, cost)
+
+
+def _judge_nothing(context: Context, cost: float) -> None:
+    """Rule on a generation of an account that has nothing at all."""
+    account, compared = context.target.second, Comparison(context)
+    for _ in range(TRIES):
+        with _emptied(context, 0):
+            before = still(context, account)
+            if before is None or abs(before[0].available) > EXACT:
+                return
+            answer = context.infer(BODY, credential=account)
+            left = read_money(context, account)
+            if answer.status != 402 and not answer.ok:
+                return
+            # Who has nothing may be given something.
+            free = answer.ok and _cost(answer) > cost / 2 and left.available <= EXACT
+            why = f"a generation of an account that has nothing has status {answer.status}"
+            compared.note("NA-ERR-025", not free, why, before[0].answer, answer, left.answer)
         if compared.clean:
             break
     compared.conclude()
@@ -121,6 +146,10 @@ def _ask(context: Context, compared: Comparison, control: Answer, cost: float) -
         why = f"{why}, and {had - left:g} less is available"
         compared.note("NA-ERR-025", had - left <= EXACT, why, *shown)
         compared.note("NA-ERR-029", True, why, *shown)
+        required = lookup(answer.json_object() or {}, "error.details.required")
+        if context.edition >= FIFTH and required and is_number(required[0]):
+            told = f"{required[0]:g} are required for what has cost {cost:g}"
+            context.judge(REQUIRED, required[0] <= OTHER_UNIT * cost, told, control, answer)
         stream = context.infer({**BODY, "stream": True}, credential=account)
         # A balance may also end while tokens are sent.
         within = stream.ok and CODE in stream.body and not tokens_of(stream)

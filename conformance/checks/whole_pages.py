@@ -13,12 +13,13 @@ from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
+from conformance.passive.history import HISTORY_IDS, PROOF_IDS
 from conformance.registry import requirement
 from conformance.strictjson import brief, is_int
 
 TRIES = 3
 # Limits that are usual as the highest one, and numbers beyond a byte.
-LARGE = (5, 20, 30, 50, 64, 99, 100, 101, 128, 200, 255, 256, 500, 1000)
+LARGE = (5, 20, 30, 50, 64, 99, 100, 101, 128, 200, 255, 256, 500, 1000, 65_537, 2**32 + 1)
 # What many nodes still give on one page, and pages that are no part of it.
 LONGEST, PIECE = 100, 7
 # A history that is longer is not read to its end; and how late a transfer may come.
@@ -27,7 +28,7 @@ Query = dict[str, object]
 
 
 @requirement("NA-QUERY-014", "NA-QUERY-022", "NA-QUERY-023", "NA-QUERY-024",
-             "NA-QUERY-025", MADE)  # fmt: skip
+             "NA-QUERY-025", MADE, *HISTORY_IDS, *PROOF_IDS)  # fmt: skip
 def pages_large(context: Context) -> None:
     """GET pages of the history and of the proofs with higher and higher limits."""
     if context.edition < FIFTH:
