@@ -101,7 +101,15 @@ def _is_that(row: dict[str, Json], sent: Sent) -> bool:
     return fits and row.get("to") == sent.to and row.get("type") == "send"
 
 
-@requirement("NA-WALLET-052", "NA-WALLET-053", "NA-WALLET-083", "NA-WALLET-013", "NA-ERR-022")
+@requirement(
+    "NA-WALLET-052",
+    "NA-WALLET-053",
+    "NA-WALLET-080",
+    "NA-WALLET-083",
+    "NA-WALLET-013",
+    "NA-ERR-022",
+    "NA-QUERY-030",
+)
 def mixed_money(context: Context) -> None:
     """POST transfers, stakes, generations and bad requests of two accounts in a drawn order."""
     accounts, began = Accounts(context), time.monotonic()

@@ -21,7 +21,7 @@ from conformance.httpwire import ANONYMOUS, Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
-ALIKE = "NA-ROUTE-019"
+ALIKE, LAYER = "NA-ROUTE-019", "NA-PROOFS-032"
 TRIES = 3
 # For so long pairs are made: some seconds more than most nodes take for all of them.
 PAIRS_S = 4.0
@@ -105,7 +105,7 @@ def _shown(name: str, answer: Answer) -> tuple[int, Json]:
     return answer.status, document.get("address") if "balance" in name and answer.ok else None
 
 
-@requirement(ALIKE)
+@requirement(ALIKE, LAYER)
 def mixed_pairs(context: Context) -> None:
     """Send requests of each kind directly behind those of each other kind."""
     if context.edition < FIFTH:

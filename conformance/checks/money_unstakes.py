@@ -98,7 +98,7 @@ def _unstaked(context: Context, account: Credential, held: float) -> tuple[Answe
     raise Skipped("no small amount is unstaked; the document does not say which are")
 
 
-@requirement("NA-WALLET-055", "NA-WALLET-059", "NA-WALLET-069", "NA-WALLET-080")
+@requirement("NA-WALLET-055", "NA-WALLET-059", "NA-WALLET-069")
 def unstakes_pending(context: Context) -> None:
     """POST /wallet/unstake several times, and look whether each is pending beside the others."""
     account = context.target.second

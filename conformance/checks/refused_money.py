@@ -29,7 +29,7 @@ GENERATION, LISTED = "NA-WALLET-084", "NA-WALLET-086"
 PART = 0.6
 LITTLE_MORE = 0.4
 # An amount by which an entry is recognised.
-ODD = 0.0103
+ODD, NOBODY = 0.0103, "nobody"
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,17 @@ def _bad(context: Context, own: str, staked: float) -> Iterator[Bad]:
     yield Bad(SEND, {"amount": much}, account)
     yield Bad(UNSTAKE, {"amount": staked + EXCESS}, account)
     if context.edition >= FIFTH:
-        yield Bad(SEND, {**good[SEND], "to": "nobody"}, account)
+        # Which addresses there are is not said, so that this one may be accepted.
+        yield Bad(SEND, {**good[SEND], "amount": AMOUNT, "to": NOBODY}, account)
         yield Bad(SEND, {**good[SEND], "memo": {"a": 1}}, account)
         prompt: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 8}
         for body in ({**prompt, "temperature": 2.5}, {"max_tokens": 8}):
             for stream in (False, True):
                 yield Bad("/inference", {**body, "stream": stream}, account, GENERATION)
+
+
+def _sends_to_nobody(bad: Bad) -> bool:
+    return isinstance(bad.body, dict) and bad.body.get("to") == NOBODY
 
 
 def _figures(both: list[Money]) -> list[float]:
@@ -93,7 +98,7 @@ def money_refused(context: Context) -> None:
     own, _ = _addresses(context)
     accounts = context.target.valid, context.target.second
     known = {str(row.get("id")) for one in accounts for row in newest(context, one)[2]}
-    accepted = list[Answer]()
+    accepted = set[str]()
     for bad in _bad(context, own, read_money(context, accounts[1]).staked):
         compared = Comparison(context)
         for _ in range(TRIES):
@@ -105,7 +110,7 @@ def money_refused(context: Context) -> None:
             answer = context.api("POST", bad.path, credential=bad.credential, json_body=bad.body)
             if answer.ok:
                 context.budget.charge(AMOUNT)
-                accepted.append(answer)
+                accepted |= set() if _sends_to_nobody(bad) else {bad.path}
             if not 400 <= answer.status < 500:
                 break
             after = [read_money(context, one) for one in accounts]
@@ -117,9 +122,11 @@ def money_refused(context: Context) -> None:
             if compared.clean:
                 break
         compared.conclude()
-    if context.edition >= FIFTH and not accepted:
+    if context.edition >= FIFTH and SEND not in accepted:
         for account in accounts:
             rows = [row for row in _new(context, account, known) if _is_odd(row.get("amount"))]
+            # What a stake that was accepted is called in the history is not said.
+            rows = [row for row in rows if not accepted or row.get("type") == "send"]
             why = f"all with an amount of {ODD} was refused, and the history has {brief(rows)}"
             context.judge(LISTED, not rows, why, answer, newest(context, account)[0])
 

@@ -76,7 +76,7 @@ class Lists:
     repeated: bool = False
     """Whether proofs share their ids."""
     totals: dict[Credential, tuple[int, Exchange]] = field(default_factory=dict)
-    counts: dict[str, tuple[float, Exchange]] = field(default_factory=dict)
+    counts: dict[tuple[Credential, str], tuple[float, Exchange]] = field(default_factory=dict)
     layers: tuple[int, Exchange] | None = None
     """How many the model has."""
     unlike: Counter[tuple[Hashable, ...]] = field(default_factory=Counter)
@@ -105,7 +105,7 @@ class Lists:
                 self._judge_page(findings, account[0], asked, document, answer)
                 self._judge_entries(findings, account, document, answer)
             elif resource == "proofs":
-                self._judge_proofs(findings, asked, document, answer)
+                self._judge_proofs(findings, account[0], asked, document, answer)
             elif resource == "layers" and is_int(many := document.get("total_layers")):
                 self.layers = int(many), answer.exchange
 
@@ -194,7 +194,7 @@ class Lists:
             findings.judge(ONE, not changed, why, *(one for _, one in shown.values[-3:]), answer)
 
     def _judge_proofs(
-        self, findings: Findings, query: object, document: Row, answer: Answer
+        self, findings: Findings, account: Credential, query: object, document: Row, answer: Answer
     ) -> None:
         listed, limit = document.get("proofs"), _asked(query, "limit")
         if not isinstance(listed, list):
@@ -216,11 +216,12 @@ class Lists:
             why = f"a proof is of layer {max(layers)}, and the model has {self.layers[0]}"
             held = max(layers) < self.layers[0]
             findings.judge(LAYER, held, why, self.layers[1], answer)
-        self._judge_counts(findings, rows, document, answer)
+        self._judge_counts(findings, account, rows, document, answer)
 
     def _judge_counts(
-        self, findings: Findings, rows: list[Row], document: Row, answer: Answer
-    ) -> None:
+        self, findings: Findings, account: Credential, rows: list[Row], document: Row,
+        answer: Answer,
+    ) -> None:  # fmt: skip
         """Rule on the statistics, which are of all proofs, those of this page among them."""
         good = [row for row in rows if row.get("verified") is True]
         for name, least in (("total_submitted", len(rows)), ("total_verified", len(good))):
@@ -238,12 +239,12 @@ class Lists:
             for count in lookup(document, f"stats.{name}"):
                 if not is_number(count):
                     continue
-                before, first = self.counts.get(name, (0.0, answer.exchange))
+                before, first = self.counts.get((account, name), (0.0, answer.exchange))
                 if _follows(first, answer):
                     held = count >= before - ROUNDING
                     why = f"{name} was {before:g}, and is {count:g}"
                     findings.judge(COUNTS_FALL, held, why, first, answer)
-                self.counts[name] = float(count), answer.exchange
+                self.counts[account, name] = float(count), answer.exchange
 
 
 def _first(pair: tuple[Hashable, Exchange]) -> str:

@@ -22,7 +22,8 @@ from conformance.judging.mutants import followed_places as places
 from conformance.judging.mutants import followed_refused as refused
 from conformance.judging.mutants import followed_situations as situations
 from conformance.judging.mutants import followed_sizes as sizes
-from conformance.judging.mutants import mixed, mixed_grpc, mixed_native, openai_mixed, overlay
+from conformance.judging.mutants import mixed, mixed_grpc, mixed_native, money, openai_mixed
+from conformance.judging.mutants import overlay
 from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
 from conformance.judging.mutants.followed_more import HTTP as MORE
 from conformance.judging.mutants.followed_more import OF_TOY as MORE_OF_TOY
@@ -344,6 +345,6 @@ HOOKS_OF_TOY = (
     *MORE_OF_TOY, *sizes.HTTP_OF_TOY, *bodies.HTTP_OF_TOY, *pairs.OF_TOY, *situations.HTTP,
     *odd.HTTP, *following.HTTP, *left.HTTP, *places.HTTP, *mixed.HTTP, *mixed_native.HTTP,
     *openai_mixed.HTTP, *figures.HTTP, *refused.HTTP, *crossed.HTTP,
-    *edges.HTTP, *later.HTTP, *lasting.HTTP, *overlay.HTTP, *natives.HTTP,
+    *edges.HTTP, *later.HTTP, *lasting.HTTP, *overlay.HTTP, *natives.HTTP, *money.HTTP,
 )  # fmt: skip
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in HOOKS_OF_TOY]
