@@ -7,11 +7,12 @@ Amounts have drawn digits, by which a transfer or a stake is recognised that was
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 
 from conformance.checks.config import changeable, flat, nested, patch, read_config, restore
 from conformance.checks.history import newest
-from conformance.checks.money import EXACT, read_money
+from conformance.checks.money import EXACT, read_money, staked
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.wallet import AMOUNT, DAYS
 from conformance.context import Context
@@ -64,6 +65,9 @@ def money_wrapped(context: Context) -> None:
         raise Skipped(f"POST {SEND} was answered with status {control.status}")
     _judge_lacking(context, {"to": own, "amount": amounts[0], "memo": "a word"})
     if context.edition >= FIFTH:
+        if money.staked < AMOUNT:
+            with suppress(Skipped):
+                staked(context, account)
         lacking: tuple[tuple[str, Body], ...] = (STAKE, {"duration_days": DAYS}), (UNSTAKE, {})
         for path, body in lacking:
             answer = _post(context, path, body, AMOUNT)

@@ -14,7 +14,7 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, is_number
 
 
-@requirement("NA-ERR-024", "NA-ERR-030", "NA-ERR-035")
+@requirement("NA-ERR-024", "NA-ERR-030", "NA-ERR-043")
 def money_whole(context: Context) -> None:
     """POST /wallet/send all that the second account has, without its fee, and with it."""
     first, second = context.target.valid, context.target.second
@@ -93,7 +93,7 @@ def _judge_nothing(context: Context, has: Money, other: str, own: str) -> None:
     # Who has nothing may be given something.
     why = f"{AMOUNT:g} are sent of nothing, and {left.available:g} is left"
     made = sent.ok and left.available <= EXACT
-    context.judge("NA-ERR-035", not made, why, has.answer, sent, left.answer)
+    context.judge("NA-ERR-043", not made, why, has.answer, sent, left.answer)
     if sent.ok or context.budget.left < 2 * AMOUNT:
         return
     given = context.api("POST", "/wallet/send", credential=first, json_body={**body, "to": own})

@@ -16,9 +16,9 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 from conformance.times import date_fault
 
-DETAILS, MADE_OF, LOCKED = "NA-ERR-020", "NA-WALLET-080", "NA-WALLET-027"
+DETAILS, MADE_OF, LOCKED, WHOLE = "NA-ERR-020", "NA-WALLET-080", "NA-WALLET-027", "NA-WALLET-002"
 COOLDOWN, UNSTAKED, TERM = "ST-005", "NA-WALLET-004", "NA-WALLET-081"
-IDS = frozenset({DETAILS, MADE_OF, LOCKED, COOLDOWN, UNSTAKED, TERM})
+IDS = frozenset({DETAILS, MADE_OF, LOCKED, WHOLE, COOLDOWN, UNSTAKED, TERM})
 API = "/api/v1"
 SEND, STAKE, UNSTAKE = (f"{API}/wallet/{name}" for name in ("send", "stake", "unstake"))
 BALANCE, INFERENCE = f"{API}/wallet/balance", f"{API}/inference"
@@ -147,6 +147,11 @@ def _judge_result(
             if is_int(named):
                 why = f"duration_days is {named} for a stake of {days} days"
                 findings.judge(LOCKED, named >= days, why, answer)
+        for told in lookup(document, "stake.amount"):
+            if is_number(told):
+                # It may be all that is staked.
+                why = f"{told:g} are staked where {amount:g} were asked for"
+                findings.judge(WHOLE, told >= amount - EXACT, why, answer)
         _judge_term(findings, document, answer)
     if path == UNSTAKE:
         for told in lookup(document, "unstake.amount"):

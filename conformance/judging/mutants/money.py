@@ -17,6 +17,22 @@ OF_SECOND = f"Bearer {SECOND}"
 SMALL, ODD, ATOMS, VAST = 0.01, 0.0103, 10**6, 1e12
 
 
+class Lending:
+    """An account that has nothing sends all the same."""
+
+    def __init__(self) -> None:
+        self.poor = False
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Look what the second account has, and make a transfer of it that it cannot pay."""
+        if asked.path == BALANCE and asked.authorization == OF_SECOND:
+            self.poor = response.json["balances"]["available"] == 0
+        if asked.path == SEND and response.status == 402 and self.poor:
+            made = {"transaction_id": "lent", "from": "second", "fee": 0.0005,
+                    "status": "confirmed", "timestamp": now()}  # fmt: skip
+            become(response, Response(json={**made, **asked.body}))
+
+
 class OtherTotals:
     """A total that lacks a unit in every second balance that is another one."""
 
@@ -92,8 +108,9 @@ class Listed:
         """Keep what is sent, and list it for another account."""
         body = asked.body if isinstance(asked.body, dict) else {}
         if (asked.path, response.status) == (SEND, self.status) and asked.authorized:
-            mine = body.get("to") == "second" and asked.authorization == OF_SECOND
-            if (self.reader or body.get("amount") == ODD) and mine:
+            odd = body.get("amount") == ODD and "to" in body
+            mine = body.get("to") == "second" if self.reader else odd
+            if mine and asked.authorization == OF_SECOND:
                 ident = (response.json or {}).get("transaction_id", f"r{len(self.entries)}")
                 self.entries.insert(0, {"id": ident, "type": "send", "amount": -body["amount"],
                                         "timestamp": now(), "to": "second"})  # fmt: skip
@@ -203,6 +220,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-ERR-040", Cut()),
     ("NA-ERR-041", too_large),
     ("NA-ERR-042", on(INFERENCE, required_by_far, "POST", 402)),
+    ("NA-ERR-043", Lending()),
     ("NA-QUERY-030", Listed(OF_SECOND, 200)),
     ("NA-QUERY-031", on(HISTORY, of_now("transactions"))),
     ("NA-QUERY-032", Falling(HISTORY, "total")),

@@ -296,7 +296,7 @@ TOGETHER = {
     "GEN-010": {"NA-ROUTE-001"},
     "NT-RULE-017": {"NT-RULE-024"},
     # Two sentences say the same of one figure: one of its kind, one of its relation to another.
-    "NA-WALLET-002": {"NA-WALLET-003", "NA-WALLET-022"},
+    "NA-WALLET-002": {"NA-WALLET-003", "NA-WALLET-022", "NA-WALLET-027"},
     "NA-WALLET-003": {"NA-WALLET-022"},
     "NA-WALLET-045": {"NA-WALLET-028"},
     "NA-WALLET-027": {"NA-WALLET-003"},
@@ -343,7 +343,14 @@ TOGETHER = {
     "NA-ROUTE-018": {"TR-ROUTE-001"},
     "GEN-009": {"NA-WALLET-022"},
     # An account from which more is taken than it has is below zero.
-    "NA-ERR-022": {"NA-SANE-004"},
+    "NA-ERR-022": {"NA-SANE-004", "NA-ERR-020"},
+    # A balance that is shown otherwise is not the one that a 402 names.
+    "NA-WALLET-052": {"NA-ERR-020"},
+    # What is unstaked without a stake has no good term either.
+    "NA-WALLET-024": {"NA-WALLET-004", "ST-005"},
+    # One proof too many is one more than are counted, and other times are other ones in turn.
+    "NA-QUERY-005": {"NA-PROOFS-033"},
+    "NA-QUERY-025": {"NA-QUERY-031"},
     "NA-ERR-008": {"NA-ERR-021", "NA-STAKE-001"},
     # A 402 of what there is says so itself.
     "NA-ERR-030": {"NA-ERR-019"},
