@@ -109,6 +109,7 @@ def _is_that(row: dict[str, Json], sent: Sent) -> bool:
     "NA-WALLET-013",
     "NA-ERR-022",
     "NA-QUERY-030",
+    "NA-QUERY-036",
 )
 def mixed_money(context: Context) -> None:
     """POST transfers, stakes, generations and bad requests of two accounts in a drawn order."""

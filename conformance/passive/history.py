@@ -19,12 +19,13 @@ from conformance.strictjson import Json, brief, is_int, is_number
 OFFSET, LIMIT, LENGTH = "NA-QUERY-003", "NA-QUERY-010", "NA-QUERY-023"
 LISTED, OF_OTHERS, ONE, FALLS = "NA-WALLET-053", "NA-QUERY-030", "NA-QUERY-031", "NA-QUERY-032"
 BEHIND, REWARD, NAMED = "NA-QUERY-033", "NA-QUERY-034", "NA-QUERY-035"
+RECEIVED = "NA-QUERY-036"
 MOST = {"transactions": "NA-QUERY-002", "proofs": "NA-QUERY-005"}
 PROOF, PROOF_NAMED, LAYER = "NA-PROOFS-030", "NA-PROOFS-031", "NA-PROOFS-032"
 COUNTED, COUNTS_FALL, PAID = "NA-PROOFS-033", "NA-PROOFS-034", "NA-PROOFS-035"
 NONE = "NA-PROOFS-036"
 HISTORY_IDS = frozenset(
-    {OFFSET, LIMIT, LENGTH, LISTED, OF_OTHERS, ONE, FALLS, BEHIND, REWARD, NAMED}
+    {OFFSET, LIMIT, LENGTH, LISTED, OF_OTHERS, ONE, FALLS, BEHIND, REWARD, NAMED, RECEIVED}
 ) | {MOST["transactions"]}
 PROOF_IDS = frozenset({PROOF, PROOF_NAMED, LAYER, COUNTED, COUNTS_FALL, PAID, NONE, MOST["proofs"]})
 IDS = HISTORY_IDS | PROOF_IDS
@@ -288,9 +289,7 @@ def _judge_transfer(
         if row.get("type") != "send" or sent.to == own or not is_number(amount):
             # What goes to the account itself may be listed as it comes and as it goes.
             return
-        slack = ROUNDING * max(1.0, sent.amount)
-        costs = sent.amount, sent.amount + sent.fee
-        held = any(abs(abs(amount) - cost) <= slack for cost in costs)
+        held = _is_amount(sent, amount)
         same = not isinstance(to, str) or to.casefold() == sent.to.casefold()
         why = f"a transfer of {sent.amount:g} to {brief(sent.to)} is listed as {brief(row, 160)}"
         findings.judge(LISTED, held and same, why, sent.exchange, answer)
@@ -298,6 +297,16 @@ def _judge_transfer(
         why = f"a transfer to {brief(sent.to)} of {brief(sent.source)} is listed for {brief(own)}"
         held = sent.to.casefold() == own.casefold()
         findings.judge(OF_OTHERS, held, why, sent.exchange, answer)
+        if held and is_number(amount := row.get("amount")) and row.get("type") != "fee":
+            why = f"{sent.amount:g} were received, and are listed as {brief(row, 160)}"
+            findings.judge(RECEIVED, _is_amount(sent, amount), why, sent.exchange, answer)
+
+
+def _is_amount(sent: Sent, amount: float) -> bool:
+    """Whether an entry has the amount of a transfer; whether it includes the fee is not said."""
+    slack = ROUNDING * max(1.0, sent.amount)
+    costs = sent.amount, sent.amount + sent.fee
+    return any(abs(abs(amount) - cost) <= slack for cost in costs)
 
 
 def _follows(earlier: Exchange, answer: Answer) -> bool:

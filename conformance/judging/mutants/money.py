@@ -176,6 +176,12 @@ def alike(response: Response) -> None:
                          details={"proof_id": "p1", "role": "worker"})  # fmt: skip
 
 
+def a_unit_more(response: Response) -> None:
+    """List what is received with a unit more."""
+    for entry in response.json["transactions"]:
+        entry["amount"] += entry["type"] == "receive"
+
+
 def of_one_name(response: Response) -> None:
     """Name all proofs alike."""
     for proof in response.json["proofs"]:
@@ -227,6 +233,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-QUERY-033", on(HISTORY, end_told)),
     ("NA-QUERY-034", on(HISTORY, taken_back)),
     ("NA-QUERY-035", on(HISTORY, alike)),
+    ("NA-QUERY-036", on(HISTORY, a_unit_more)),
     ("NA-PROOFS-030", on(PROOFS, of_now("proofs"))),
     ("NA-PROOFS-031", on(PROOFS, of_one_name)),
     ("NA-PROOFS-032", on(PROOFS, above_all)),
