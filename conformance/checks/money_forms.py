@@ -79,6 +79,8 @@ def money_named(context: Context) -> None:
         before = still(context, first)
         if before is None:
             continue
+        if before[0].available < 2 * AMOUNT:
+            raise Skipped("too little is available")
         require_budget(context, AMOUNT)
         body: dict[str, Json] = {"to": other, "amount": AMOUNT, "memo": MEMO}
         body |= dict.fromkeys(NAMES, other)
