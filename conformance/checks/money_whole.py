@@ -5,6 +5,7 @@ What the second account has goes to the first one, and comes back.
 
 from conformance.checks.money import EXACT, TRIES, Comparison, Money, read_money, still
 from conformance.checks.payments import fee_of, require_budget
+from conformance.checks.unpaid import BODY, judge_nothing
 from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH
@@ -14,7 +15,7 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, is_number
 
 
-@requirement("NA-ERR-024", "NA-ERR-030", "NA-ERR-043")
+@requirement("NA-ERR-024", "NA-ERR-025", "NA-ERR-030", "NA-ERR-043")
 def money_whole(context: Context) -> None:
     """POST /wallet/send all that the second account has, without its fee, and with it."""
     first, second = context.target.valid, context.target.second
@@ -71,15 +72,21 @@ def _send_all(context: Context, body: dict[str, Json], own: str) -> None:
         # A fee may grow with the amount.
         why = f"of {has.available:g} that are available {required[0]:g} are required: status 402"
         context.judge("NA-ERR-030", required[0] > has.available, why, has.answer, sent)
+    made = False
     if sent.ok:
         context.holds("NA-ERR-030", sent)
         context.budget.charge(2 * fee_of(sent))
-        if context.edition >= FIFTH:
-            _judge_nothing(context, has, str(body["to"]), own)
-        back = {**body, "to": own}
-        returned = context.api("POST", "/wallet/send", credential=first, json_body=back)
-        if not returned.ok:
-            context.residue.append(f"{body['amount']} of the second account's, with the first")
+        try:
+            if context.edition >= FIFTH:
+                made = abs(has.available) <= EXACT and context.infer(BODY, credential=second).ok
+                _judge_nothing(context, has, str(body["to"]), own)
+        finally:
+            back = {**body, "to": own}
+            returned = context.api("POST", "/wallet/send", credential=first, json_body=back)
+            if not returned.ok:
+                context.residue.append(f"{body['amount']} of the second account's, with the first")
+        if made:
+            judge_nothing(context)
 
 
 def _judge_nothing(context: Context, has: Money, other: str, own: str) -> None:

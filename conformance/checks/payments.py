@@ -217,6 +217,10 @@ def money_in_parts(context: Context) -> None:
     compared = Comparison(context)
     for _ in range(TRIES):
         part = _send_unit(context, address, BETWEEN)
+        if context.edition >= FIFTH and part.ok:
+            # So whole ones need not be tried.
+            compared.note("NA-WALLET-060", True, "", part)
+            break
         sent = [part, *(_send_unit(context, address, whole) for whole in (UNIT, 2 * UNIT))]
         if not all(answer.ok for answer in sent[1:]):
             raise Skipped(f"one of two whole amounts has status {[one.status for one in sent[1:]]}")

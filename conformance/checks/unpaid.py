@@ -93,14 +93,16 @@ def generation_unpaid(context: Context) -> None:
         if compared.clean:
             break
     compared.conclude()
-    if context.edition >= FIFTH:
-        _judge_nothing(context, cost)
 
 
-def _judge_nothing(context: Context, cost: float) -> None:
-    """Rule on a generation of an account that has nothing at all."""
+def judge_nothing(context: Context) -> None:
+    """Rule on a generation of an account that has nothing at all, where one is charged at once."""
     account, compared = context.target.second, Comparison(context)
-    for _ in range(TRIES):
+    had = still(context, account)
+    control = context.infer(BODY, credential=account)
+    cost, after = _cost(control), read_money(context, account)
+    charged = had is not None and near(context, had[0].available - after.available, cost)
+    for _ in range(TRIES if charged and cost > EXACT else 0):
         with _emptied(context, 0):
             before = still(context, account)
             if before is None or abs(before[0].available) > EXACT:
