@@ -346,6 +346,8 @@ TOGETHER = {
     "NA-ERR-022": {"NA-SANE-004", "NA-ERR-020"},
     # A balance that is shown otherwise is not the one that a 402 names.
     "NA-WALLET-052": {"NA-ERR-020"},
+    # What is taken from an account that has nothing is missing where it has something again.
+    "NA-ERR-025": {"NA-ERR-024"},
     # What is unstaked without a stake has no good term either.
     "NA-WALLET-024": {"NA-WALLET-004", "ST-005"},
     # One proof too many is one more than are counted, and other times are other ones in turn.
