@@ -22,8 +22,14 @@ from conformance.judging.mutants import followed_places as places
 from conformance.judging.mutants import followed_refused as refused
 from conformance.judging.mutants import followed_situations as situations
 from conformance.judging.mutants import followed_sizes as sizes
-from conformance.judging.mutants import mixed, mixed_grpc, mixed_native, money, openai_mixed
-from conformance.judging.mutants import overlay
+from conformance.judging.mutants import (
+    mixed,
+    mixed_grpc,
+    mixed_native,
+    money,
+    openai_mixed,
+    overlay,
+)
 from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
 from conformance.judging.mutants.followed_more import HTTP as MORE
 from conformance.judging.mutants.followed_more import OF_TOY as MORE_OF_TOY

@@ -17,7 +17,9 @@ MAX_TOKENS: Final = 8
 
 
 def _signed(kind: str, **fields: Any) -> dict[str, Any]:
-    return signing.own_tool(__file__, "php", "node.php", "sign", json.dumps({"kind": kind, **fields}))
+    return signing.own_tool(
+        __file__, "php", "node.php", "sign", json.dumps({"kind": kind, **fields})
+    )
 
 
 def _work(node: signing.Node, kind: str) -> signing.Message:
