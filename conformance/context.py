@@ -27,6 +27,7 @@ from conformance.passive import (
     history,
     itself,
     memory,
+    passes,
     resources,
     steady,
     tokens,
@@ -138,6 +139,8 @@ class Service:
         # And what was said last of what stays for long.
         self.steady = steady.Steady()
         self.committed = committed.Committed()
+        # What the answers to passes have said.
+        self.passes = passes.Passes()
         # Whether the node has been started again in this run.
         self.restarted = False
 
@@ -148,6 +151,7 @@ class Service:
         self.chain, self.committed = chain.Chain(), committed.Committed()
         self.itself = itself.Itself()
         self.lists, self.balances = history.Lists(), balances.Balances()
+        self.passes = passes.Passes()
 
     def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
         """Return whether a call failed because nothing has ever answered on the gRPC port.
@@ -281,7 +285,7 @@ class Context(Findings):
 
     def judge_reply(self, reply: Reply) -> None:
         """Rule on an answer over gRPC, by itself and beside those before it."""
-        calls.judge_reply(self, reply)
+        calls.judge_reply(self, self.service.passes, reply)
         self.service.itself.judge(self, reply)
 
     def _remember(self, resource: str, credential: Credential, answer: Answer) -> None:

@@ -1,6 +1,7 @@
 """The checks. Importing this package registers all of them."""
 
 from conformance.checks import (
+    absent_passes,
     accounts,
     addresses,
     auth,
@@ -25,6 +26,7 @@ from conformance.checks import (
     kept_pages,
     lasting,
     limits,
+    misshapen,
     mixed_accounts,
     mixed_bodies,
     mixed_changes,
@@ -77,6 +79,7 @@ from conformance.checks import (
     openai_texts,
     outputs,
     pages,
+    pass_sessions,
     payments,
     peer_answers,
     peer_calls,
@@ -87,6 +90,7 @@ from conformance.checks import (
     refused_money,
     requests,
     restart,
+    returned,
     returning,
     rpc,
     same,
@@ -95,6 +99,7 @@ from conformance.checks import (
     statuses,
     stops,
     stream,
+    trained_passes,
     training,
     transfers,
     unpaid,
@@ -111,6 +116,7 @@ from conformance.checks import (
 )
 
 __all__ = [
+    "absent_passes",
     "accounts",
     "addresses",
     "auth",
@@ -135,6 +141,7 @@ __all__ = [
     "kept_pages",
     "lasting",
     "limits",
+    "misshapen",
     "mixed_accounts",
     "mixed_bodies",
     "mixed_changes",
@@ -187,6 +194,7 @@ __all__ = [
     "openai_texts",
     "outputs",
     "pages",
+    "pass_sessions",
     "payments",
     "peer_answers",
     "peer_calls",
@@ -197,6 +205,7 @@ __all__ = [
     "refused_money",
     "requests",
     "restart",
+    "returned",
     "returning",
     "rpc",
     "same",
@@ -205,6 +214,7 @@ __all__ = [
     "statuses",
     "stops",
     "stream",
+    "trained_passes",
     "training",
     "transfers",
     "unpaid",

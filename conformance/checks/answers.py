@@ -7,16 +7,12 @@ from conformance.catalogue import fields_of_message
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
+from conformance.passive import calls
 from conformance.passive.calls import judge_fields
 
-# The status that a server's gRPC library returns for an operation that it does not know.
-UNKNOWN = "UNIMPLEMENTED"
-DOCUMENTED_CODES = frozenset(
-    {
-        "OK", "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "NOT_FOUND",
-        "INVALID_ARGUMENT", "INTERNAL",
-    }
-)  # fmt: skip
+# What any answer is judged by.
+UNKNOWN, OF_AUTHENTICATION = calls.UNKNOWN, calls.OF_AUTHENTICATION
+DOCUMENTED_CODES = calls.DOCUMENTED_CODES
 
 
 def judge_operation(context: Context, ident: str, reply: Reply) -> bool:
@@ -29,10 +25,6 @@ def judge_operation(context: Context, ident: str, reply: Reply) -> bool:
     if context.edition > 1 and reply.code not in (UNKNOWN, *DOCUMENTED_CODES, *OF_AUTHENTICATION):
         context.fails("GR-CODE-001", f"status {reply.code}: {reply.details}", reply)
     return present and reply.ok
-
-
-# Authentication over gRPC is not specified, and neither are its statuses.
-OF_AUTHENTICATION = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 
 
 # Operations that show whether the service has its name, and names that it might have instead.

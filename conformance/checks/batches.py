@@ -3,6 +3,7 @@
 from conformance.checks.forms import WIDTHS, encode
 from conformance.checks.mixed_ids import turned
 from conformance.checks.mixed_passes import BUSY, output_of
+from conformance.checks.outputs import are_near, values_of
 from conformance.checks.passes import form_of, hidden_shape, send_forward
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH
@@ -12,9 +13,10 @@ from conformance.strictjson import brief
 
 # Beyond what a small batch has.
 FEWEST, MORE = 2, (5, 9, 17)
+ALONE, AMONG = "PL-FWD-014", "PL-FWD-030"
 
 
-@requirement("PL-FWD-010", "PL-FWD-014", "PL-FWD-016", "PL-FWD-023")
+@requirement("PL-FWD-010", ALONE, "PL-FWD-016", "PL-FWD-023", AMONG)
 def pipeline_batch(context: Context) -> None:
     """Send passes of several times as many sequences as the one that is known to be accepted."""
     _judge_batch(context, FEWEST)
@@ -22,6 +24,9 @@ def pipeline_batch(context: Context) -> None:
         for times in MORE:
             _judge_batch(context, times)
         _judge_rows(context)
+    if context.edition >= FIFTH:
+        for times in (FEWEST, *MORE):
+            _judge_each(context, times)
 
 
 def _judge_rows(context: Context) -> None:
@@ -44,6 +49,48 @@ def _judge_rows(context: Context) -> None:
         again = output_of(twice)[len(found) // 2 :]
         why = "the second sequence of a batch has the same result, whichever it is"
         context.judge("PL-FWD-014", again != halves[1], why, both, twice)
+
+
+def _judge_each(context: Context, times: int) -> None:
+    """Rule on each sequence of a batch of two tensors, whose order is one of no period.
+
+    One that has the result of the other tensor to the bit is not its own; one that is only far from
+    its result by itself may depend on what is computed beside it.
+    """
+    batch, *rest = hidden_shape(context)
+    tensors, order = turned(context), [at.bit_count() % 2 for at in range(1, times + 1)]
+    alone = [send_forward(context, hidden_states=each) for each in tensors]
+    known = [output_of(reply) for reply in alone]
+    together = send_forward(
+        context,
+        hidden_states=b"".join(tensors[at] for at in order),
+        hidden_shape=[times * batch, *rest],
+    )
+    found = output_of(together)
+    part = len(found) // times
+    raw = form_of(context) in WIDTHS and part == len(known[0]) == len(known[1])
+    if not found or not raw or known[0] == known[1]:
+        return
+    rows = [found[at * part :][:part] for at in range(times)]
+    # Their own results, as the batch has them: those of most sequences of each tensor.
+    for at, row in enumerate(rows):
+        others = [rows[i] for i in range(times) if order[i] != order[at]]
+        crossed = row in others or row == known[1 - order[at]]
+        why = f"sequence {at + 1} of {times} has the result of another one"
+        if crossed and row != known[order[at]]:
+            context.fails(ALONE, why, *alone, together)
+            return
+    values = [values_of(context, reply) for reply in alone]
+    each = values_of(context, together)
+    wide = len(each) // times
+    far = [
+        at + 1 for at in range(times)
+        if rows[at] != known[order[at]]
+        and not are_near(each[at * wide :][:wide], values[order[at]])
+    ]  # fmt: skip
+    if each:
+        why = f"of {times} sequences those at {brief(far)} have other results than by themselves"
+        context.judge(AMONG, not far, why, *alone, together)
 
 
 def _judge_batch(context: Context, times: int) -> None:

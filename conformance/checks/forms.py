@@ -10,18 +10,13 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from conformance.frames import LZ4_MAGIC
+
 Values = Sequence[float]
 Form = Callable[[Values, Sequence[int]], bytes]
 
 # Bytes of one value, of the forms that are nothing but values.
 WIDTHS: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
-# How an LZ4 frame begins.
-LZ4_MAGIC = b"\x04\x22\x4d\x18"
-# How files, frames and compressed data begin; their length is not that of the raw values.
-MAGIC = (
-    LZ4_MAGIC, b"\x93NUMPY", b"PK\x03\x04", b"\x80", b"\x28\xb5\x2f\xfd", b"\x1f\x8b",
-    b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"[", b"{",
-)  # fmt: skip
 # An LZ4 frame: independent blocks of 4 MiB without checksums, and the checksum of this descriptor.
 FRAME = LZ4_MAGIC + b"\x60\x70\x73"
 _BLOCK_BYTES = 4 * 1024 * 1024
@@ -36,11 +31,6 @@ def values_for(shape: Sequence[int], scale: float = 1.0) -> list[float]:
 def encode(form: str, shape: Sequence[int], scale: float = 1.0) -> bytes:
     """Make a tensor of small values of a shape in one of `FORMS`."""
     return FORMS[form](values_for(shape, scale), shape)
-
-
-def is_framed(data: bytes) -> bool:
-    """Return whether bytes may be something else than the raw values of a tensor."""
-    return data.startswith(MAGIC) or b"{" in data[8:10]
 
 
 def _float32(values: Values, shape: Sequence[int]) -> bytes:

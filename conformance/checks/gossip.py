@@ -8,14 +8,17 @@ from conformance import messages
 from conformance.catalogue import fields_of_message
 from conformance.checks.answers import judge_failure_reason, judge_message, judge_operation
 from conformance.checks.numbers import judge_necessary
+from conformance.checks.passes import fresh_id
 from conformance.checks.rpc import FAR_ROUND
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
 from conformance.registry import requirement
 from conformance.strictjson import brief
+
+SIZE = "LIM-040"
 
 
 @requirement(
@@ -109,6 +112,8 @@ def gossip_rounds(context: Context) -> None:
     context.judge("GR-GOSSIP-004", stands, why, *replies)
 
 
+# Above what libraries take where nobody tells them otherwise.
+LARGE_BYTES, SMALL_BYTES = 5 * 1024 * 1024, 5 * 1024
 # The first edition that looks for the receiver's round at other numbers.
 ROUND_SINCE = 4
 # So many useless gradients one after another.
@@ -121,7 +126,7 @@ NEARLY_BYTES = 99 * 1024 * 1024
 TOO_LARGE = ("RESOURCE_EXHAUSTED", "CANCELLED", "INTERNAL", "UNKNOWN", "OUT_OF_RANGE")
 
 
-@requirement("LIM-007")
+@requirement("LIM-007", SIZE)
 def grpc_large(context: Context) -> None:
     """Gossip a useless gradient of 99 MiB, which must not be refused for its size."""
     try:
@@ -137,6 +142,27 @@ def grpc_large(context: Context) -> None:
         refused = shown[0].code not in TOO_LARGE and shown[-1].code == reply.code
     why = f"{reply.code} {brief(reply.details, 80)}"
     context.judge("LIM-007", not refused, why, *shown)
+    if context.edition >= FIFTH:
+        _judge_large(context, "PipelineForward", "hidden_states")
+        _judge_large(context, "PipelineBackward", "grad_output")
+
+
+def _judge_large(context: Context, operation: str, field: str) -> None:
+    """Rule on a large pass that is of no use, which ends as a small one of the same kind does."""
+
+    def send(size: int) -> Reply:
+        content = bytes(size)
+        message = messages.make(f"{operation}Request", request_id=fresh_id(), **{field: content})
+        return context.grpc.call(operation, message.SerializeToString())
+
+    large = send(LARGE_BYTES)
+    if large.code not in TOO_LARGE:
+        context.holds(SIZE, large)
+        return
+    small, again = send(SMALL_BYTES), send(LARGE_BYTES)
+    sized = small.code not in TOO_LARGE and again.code == large.code
+    why = f"{operation} of {LARGE_BYTES} bytes ends twice with {large.code}, of {SMALL_BYTES} with"
+    context.judge(SIZE, not sized, f"{why} {small.code}", small, large, again)
 
 
 def _judge_reset(context: Context, reason: Unanswered) -> None:

@@ -19,6 +19,7 @@ from conformance.registry import requirement
 from conformance.strictjson import brief
 
 BOTH, TOLD, SAME = "GR-CKPT-016", "GR-CKPT-017", "GR-CKPT-018"
+HASHED = "GR-CKPT-002"
 TIMEOUT_S = 60
 # Larger checkpoints are downloaded with few of the combinations.
 LARGE_BYTES = 4 << 20
@@ -112,7 +113,7 @@ class Try:
             compared.note(ident, True, "", *self._held[ident])
 
 
-@requirement(BOTH, TOLD, SAME)
+@requirement(BOTH, TOLD, SAME, HASHED)
 def checkpoint_combinations(context: Context) -> None:
     """Call GetCheckpoint with each combination of hashes and versions, in a drawn order."""
     compared = Comparison(context)
@@ -143,6 +144,8 @@ def _wishes(draw: Random, known: Any, edition: int) -> list[Wish]:
         refused = [wish for wish in found if wish.model_hash not in ("", own)]
         refused += [wish for wish in found if wish.min_version == later and wish not in refused]
         found = [*refused, Wish(own, known.version)]
+    if own and edition >= FIFTH:
+        found += [Wish(model_hash=other) for other in (own[: draw.randrange(8, 16)], own + "0")]
     draw.shuffle(found)
     return found
 
@@ -165,6 +168,9 @@ def _judge_wish(now: Try, wish: Wish) -> None:
         if wish.parts and given.refused:
             now.note(BOTH, True, "", given.reply)
         return
+    if wish.model_hash and not wish.parts and context.edition >= FIFTH:
+        why = f"{wish} brings the checkpoint {brief(found.model_hash)}"
+        now.note(HASHED, found.model_hash.lower() == wish.model_hash.lower(), why, given.reply)
     if wish.parts:
         held = found.version >= wish.min_version
         held = held and found.model_hash.lower() == wish.model_hash.lower()

@@ -98,8 +98,12 @@ def _judge_held(context: Context, others: list[int]) -> None:
 
 def _run_at(context: Context, number: int, names: Iterable[str]) -> list[Finding]:
     """Run the checks with another part."""
-    # Whether it is the last one is not declared, so neither is the loss of its passes.
-    pipeline = {**context.target.pipeline, "shard": number, "last": None}
+    # Whether it is the last one is not declared, so neither is the loss of its passes, nor how many
+    # entries its cache has, but that there is one.
+    declared = context.target.pipeline
+    pipeline = {**declared, "shard": number, "last": None}
+    if "past_entries" in declared:
+        pipeline["past_entries"] = bool(declared["past_entries"])
     target, wrong = replace(context.target, pipeline=pipeline), list[Finding]()
     for name in names:
         if name != BACK or number not in FIRST_PARTS:

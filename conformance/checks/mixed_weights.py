@@ -5,10 +5,12 @@ node holds are served and differ, and where the layer that is not here is not fo
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, islice, pairwise
 from random import Random
 
 from conformance import messages
+from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import layers_of
 from conformance.checks.weights import TIMEOUT_S, ask_weights, served_notations
 from conformance.context import Context
@@ -17,12 +19,15 @@ from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
 
-PARTLY, BOTH = "GR-WEIGHT-005", "GR-WEIGHT-007"
+PARTLY, BOTH, ABSENT = "GR-WEIGHT-005", "GR-WEIGHT-007", "GR-WEIGHT-002"
+OWN, CROSSED, STEADY = "GR-WEIGHT-010", "GR-WEIGHT-011", "GR-WEIGHT-012"
+# So many requests at the same time, for two layers by turns.
+AT_ONCE = 4
 RANGES, LIST = ("{}-{}", "{}:{}", "{}..{}", "[{}, {}]", "{},{}"), "{},{}"
 BEYOND = 3
 
 
-@requirement(PARTLY, BOTH)
+@requirement(PARTLY, BOTH, ABSENT)
 def weights_partial(context: Context) -> None:
     """Call GetWeights for ranges that begin, or end, with a layer that the node does not list."""
     held = layers_of(context).held
@@ -49,6 +54,9 @@ def weights_partial(context: Context) -> None:
             ends.append((below, below, draw.choice(held[1:])))
         for absent, begin, end in ends:
             _judge_range(context, found[0], absent, form, (begin, end))
+        if context.edition >= FIFTH:
+            _judge_nothing(context, found[0], form, last + 2 + BEYOND)
+            _judge_whole(context, form, held)
         return
     raise Skipped("no usual notation of a range is served")
 
@@ -89,3 +97,69 @@ def _judge_range(
     if alone.code == again.code == "NOT_FOUND":
         why = f"layer {absent} is not found, but weights of {form.format(*ends)!r} are served"
         context.judge(PARTLY, not (reply.ok and reply.body), why, alone, reply)
+
+
+def _judge_nothing(context: Context, notation: str, form: str, begin: int) -> None:
+    """Rule on a range of layers none of which is here."""
+    alone = [ask_weights(context, notation, at) for at in (begin, begin + 1)]
+    reply = _ask_range(context, form, begin, begin + 1)
+    again = ask_weights(context, notation, begin)
+    if {one.code for one in (*alone, again)} == {"NOT_FOUND"} and reply.ok:
+        why = f"neither layer of {form.format(begin, begin + 1)!r} is found, and the range ends"
+        context.fails(ABSENT, f"{why} with OK, {len(reply.body)} bytes", *alone, reply)
+
+
+def _judge_whole(context: Context, form: str, held: Sequence[int]) -> None:
+    """Rule on a range of all layers, which are more than those of the range without the last."""
+    if len(held) < 3 or held[-1] - held[0] != len(held) - 1:
+        return
+    whole, part = (_ask_range(context, form, held[0], at) for at in (held[-1], held[-2]))
+    if whole.ok and part.ok and part.body:
+        why = f"{form.format(held[0], held[-1])!r} brings the same weights as a range of fewer"
+        context.judge(BOTH, whole.body != part.body, why, part, whole)
+
+
+@requirement(OWN, CROSSED, STEADY)
+def weights_own(context: Context) -> None:
+    """Call GetWeights for two layers, twice each by turns, and for both at the same time."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    held = layers_of(context).held
+    if len(held) < 2:
+        raise Skipped("the node lists fewer than two layers")
+    layers = held[0], held[-1]
+    found = next(served_notations(context, layers[0]), None)
+    if found is None:
+        raise Skipped("no usual notation of a layer is served")
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        _note_own(context, compared, found[0], layers)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _note_own(
+    context: Context, compared: Comparison, notation: str, layers: tuple[int, int]
+) -> None:
+    first, last = layers
+    turns = [ask_weights(context, notation, at) for at in (first, first, last, last)]
+    bodies = [reply.body for reply in turns]
+    if not all(reply.ok for reply in turns):
+        raise Skipped(f"the weights of layer {last} end with {turns[-1].code}")
+    late = bodies[1] == bodies[2] != bodies[3]
+    why = f"the first weights of layer {last} are those of layer {first}, the next ones are not"
+    compared.note(OWN, not late, why, *turns)
+    why = f"the weights of layers {first} and {last}, asked for twice each, are ever others"
+    compared.note(STEADY, len(set(bodies)) < len(bodies), why, *turns)
+    if bodies[0] != bodies[1] or bodies[2] != bodies[3] or bodies[0] == bodies[2]:
+        return
+    asked = list(islice(cycle(layers), AT_ONCE))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        replies = list(pool.map(lambda at: ask_weights(context, notation, at), asked))
+    wrong = [
+        reply for at, reply in zip(asked, replies, strict=True)
+        if reply.body == (bodies[2] if at == first else bodies[0])
+    ]  # fmt: skip
+    why = "of requests at the same time one is answered with the weights of another one"
+    compared.note(CROSSED, not wrong, why, turns[0], turns[-1], *wrong[:2])

@@ -200,10 +200,16 @@ def _read(context: Context, path: str) -> Json:
     return answer.json_object() if answer.ok else None
 
 
+def named_size(context: Context) -> int | None:
+    """Return the size of hidden states that the node names over HTTP."""
+    found = lookup(_read(context, "/network"), "architecture.hidden_dim")
+    return next((int(size) for size in found if is_int(size) and size > 0), None)
+
+
 def _sizes(context: Context) -> list[int]:
     """Return the sizes of hidden states that the node names."""
-    found = lookup(_read(context, "/network"), "architecture.hidden_dim")
-    sizes = [int(size) for size in found if is_int(size) and size > 0]
+    named = named_size(context)
+    sizes = [] if named is None else [named]
     try:
         reply = context.grpc.call("GetShardInfo", b"")
         # The messages of this operation are not shown, so that any number may be the size.

@@ -20,7 +20,7 @@ from conformance.checks.answers import (
     judge_message,
     judge_pass_reason,
 )
-from conformance.checks.forms import WIDTHS, encode, is_framed
+from conformance.checks.forms import WIDTHS, encode
 from conformance.checks.kept_passes import labels, metadata_of, way_back
 from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import (
@@ -40,6 +40,7 @@ from conformance.checks.passes import (
 from conformance.context import Context
 from conformance.editions import FOURTH
 from conformance.findings import Skipped
+from conformance.frames import is_framed
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
 from conformance.strictjson import brief

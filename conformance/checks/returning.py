@@ -14,13 +14,14 @@ from typing import Any
 
 from conformance import messages
 from conformance.checks import passes
-from conformance.checks.forms import WIDTHS, encode, is_framed
+from conformance.checks.forms import FORMS, WIDTHS, encode, values_for
 from conformance.checks.kept_passes import Fields, metadata_of, way_back
 from conformance.checks.passes import SOURCE
 from conformance.checks.peering import AGAIN_S, Scene, shown, watched
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
+from conformance.frames import is_framed
 from conformance.grpcwire import Reply
 from conformance.peer import requests
 from conformance.peer.answers import Answer, Refusal
@@ -32,6 +33,9 @@ BACKWARD, BACK_REQUEST = "PipelineBackward", "PipelineBackwardRequest"
 ONWARDS, ONCE, FILLED = "PL-BWD-002", "PL-BWD-004", "PL-BWD-005"
 CHANGED, PORT = "PL-BWD-014", "PL-BWD-016"
 ABSENT, OFFLINE = "CL-CODE-007", "CL-CODE-008"
+WRONG, CROWDED = "PL-BWD-024", "PL-BWD-025"
+# What is answered to the gradients of further passes beside the one that is not found.
+BESIDE = ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "INTERNAL")
 DEADLINE, PAUSE, GROWS = "CL-CALL-004", "CL-CALL-003", "CL-CALL-005"
 WIDEST = 8
 # As many as are no multiple of a width of numbers.
@@ -83,22 +87,30 @@ def send_from(
     return named, passed
 
 
-def send_gradients(context: Context, named: dict[str, str], passed: Any) -> Reply:
-    """Send the gradients of a pass. Raises `Skipped` if the node does not take them."""
-    reply, refused = _sent(context, named, passed)
+def send_gradients(
+    context: Context, named: dict[str, str], passed: Any, *, turned: bool = False
+) -> Reply:
+    """Send the gradients of a pass. Raises `Skipped` if the node does not take them.
+
+    Those that are turned round have other values.
+    """
+    reply, refused = _sent(context, named, passed, turned=turned)
     if refused:
         raise Skipped(refused)
     return reply
 
 
-def _sent(context: Context, named: dict[str, str], passed: Any) -> tuple[Reply, str]:
+def _sent(
+    context: Context, named: dict[str, str], passed: Any, *, turned: bool = False
+) -> tuple[Reply, str]:
     """Send the gradients of a pass; return the answer, and why they are refused if they are."""
     declared = context.target.pipeline
     shape = passes.gradient_shape(context, passed)
+    values = values_for(shape)[:: -1 if turned else 1]
     message = messages.make(
         BACK_REQUEST,
         **named,
-        grad_output=encode(passes.form_of(context), shape),
+        grad_output=FORMS[passes.form_of(context)](values, shape),
         grad_shape=shape,
         target_shard=declared["shard"],
     )
@@ -295,13 +307,53 @@ def _refuse(
         return taken.calls
 
 
-@requirement(ABSENT, *requests.PROVES)
+@requirement(ABSENT, WRONG, CROWDED, *requests.PROVES)
 def back_not_found(context: Context) -> None:
-    """Answer NOT_FOUND to gradients that come back: they are not sent to this peer again."""
-    with watched(context):
-        calls = _refuse(context, "NOT_FOUND", lambda found: len(found) > 1, AGAIN_WITHIN_S)
+    """Answer NOT_FOUND to gradients that come back, and other statuses to those of other passes."""
+    codes: dict[tuple[str, str], str] = {}
+
+    def conduct(call: Call) -> Answer | None:
+        return Refusal(codes.get(_ids(call), "NOT_FOUND")) if _is_back(call) else None
+
+    with watched(context), context.peer.answering(conduct):
+        taken = bring_back(context)
+        if not taken.calls:
+            raise Skipped("no gradient came back that could be refused")
+        if context.edition >= FIFTH:
+            _refuse_beside(context, codes)
+        context.peer.wait(lambda: len(_of(taken.calls, taken.ids)) > 1, AGAIN_WITHIN_S)
+        calls = taken.calls if context.edition < FIFTH else _of(taken.calls, taken.ids)
         why = f"the gradients came {len(calls)} times to a peer that answers NOT_FOUND"
         context.judge(ABSENT, len(calls) == 1, why, *shown(calls))
+        for ids, code in codes.items():
+            _judge_refused(context, code, _of(taken.calls, ids))
+
+
+def _refuse_beside(context: Context, codes: dict[tuple[str, str], str]) -> None:
+    """Send a pass and its gradients for each of the other statuses; note their IDs in `codes`."""
+    urls = context.service.sender_urls or ()
+    for code in BESIDE if urls else ():
+        with suppress(Skipped):
+            named, passed = send_from(context, urls[0])
+            codes[named["session_id"], named["request_id"]] = code
+            _sent(context, named, passed)
+
+
+def _of(calls: list[Call], ids: tuple[str, str]) -> list[Call]:
+    return [call for call in calls if _ids(call) == ids]
+
+
+def _judge_refused(context: Context, code: str, calls: list[Call]) -> None:
+    """Rule on gradients that have come to a peer that answers with this status."""
+    requests.judge_attempts(context, calls)
+    if code == "INVALID_ARGUMENT" and calls:
+        same = [call for call in calls if call.body == calls[0].body]
+        why = f"the same gradients came {len(same)} times to a peer that answers {code}"
+        context.judge(WRONG, len(same) == 1, why, *shown(same))
+    if code == "RESOURCE_EXHAUSTED" and len(calls) >= requests.MAX_ATTEMPTS:
+        pauses_s = [later.at - earlier.answered_at for earlier, later in pairwise(calls)]
+        why = f"{len(calls)} attempts, with {max(pauses_s):.2f} s between them at most"
+        context.judge(CROWDED, max(pauses_s) >= SHORTEST_S, why, *shown(calls))
 
 
 @requirement(OFFLINE, PAUSE, GROWS, *requests.PROVES)

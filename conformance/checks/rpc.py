@@ -25,11 +25,12 @@ from conformance.checks.answers import (
     other_name,
 )
 from conformance.checks.dht import SENDER
-from conformance.checks.forms import LZ4_MAGIC
 from conformance.checks.numbers import judge_necessary
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
+from conformance.frames import LZ4_MAGIC, frame_fault
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
 from conformance.strictjson import brief
@@ -71,14 +72,22 @@ def grpc_service(context: Context) -> None:
 _INFO = fields_of_message("GetCheckpointInfoResponse")
 _CHECKPOINT = (
     *fields_of_message("GetCheckpointRequest", "GetCheckpointResponse"),
-    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6, 10, 12, 13, 14, 15)),
+    *(f"GR-CKPT-{number:03d}" for number in (1, 2, 3, 5, 6, 10, 12, 13, 14, 15, 30)),
+    "GR-SANE-010",
     "GR-NUM-001",
     "GR-SANE-001",
 )
 
 
 @requirement(
-    "GR-OP-006", "GR-CKPT-004", "GR-CKPT-007", "GR-CKPT-011", "GR-NUM-001", "GR-SANE-002", *_INFO
+    "GR-OP-006",
+    "GR-CKPT-004",
+    "GR-CKPT-007",
+    "GR-CKPT-011",
+    "GR-NUM-001",
+    "GR-SANE-002",
+    "GR-SANE-012",
+    *_INFO,
 )
 def get_checkpoint_info(context: Context) -> None:
     """Call GetCheckpointInfo, GetCheckpoint, and GetCheckpointInfo again."""
@@ -139,6 +148,13 @@ def get_checkpoint(context: Context) -> None:
             begins = checkpoint.checkpoint_data[: len(LZ4_MAGIC)]
             why = f"checkpoint_data begins with {begins.hex()}, not like an LZ4 frame"
             context.judge("GR-CKPT-014", begins == LZ4_MAGIC, why, reply)
+            if context.edition >= FIFTH and begins == LZ4_MAGIC:
+                fault = frame_fault(checkpoint.checkpoint_data)
+                context.judge("GR-CKPT-014", fault is None, f"checkpoint_data: {fault}", reply)
+        if context.edition >= FIFTH:
+            lacking = [key for key in ("model_hash", "phase") if not getattr(checkpoint, key)]
+            why = f"a checkpoint of version {checkpoint.version} has no {' and no '.join(lacking)}"
+            context.judge("GR-CKPT-030", not lacking, why, reply)
         if checkpoint.model_hash:
             same = _by_hash(context, checkpoint.model_hash)
             _judge_given(context, checkpoint, same, f"model_hash {checkpoint.model_hash}")
@@ -310,7 +326,9 @@ _FORWARD = fields_of_message("PipelineForwardResponse")
 _BACKWARD = fields_of_message("PipelineBackwardResponse")
 
 
-@requirement("GR-OP-012", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", "PL-FWD-004", *_FORWARD)
+@requirement(
+    "GR-OP-012", "PL-FWD-001", "PL-FWD-002", "PL-FWD-003", "PL-FWD-004", "GR-SANE-011", *_FORWARD
+)
 def pipeline_forward(context: Context) -> None:
     """Send a forward pass with an invalid tensor, which must fail in a documented way."""
     ident = f"conformance-{uuid.uuid4().hex}"

@@ -14,15 +14,20 @@ from conformance.checks.kept_passes import Fields, is_taken, kept_way, send_back
 from conformance.checks.mixed_passes import BUSY, output_of
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.native_rpc import call_with
+from conformance.checks.outputs import are_near, is_steady, values_of
 from conformance.checks.passes import fresh_id, send_forward
 from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
+from conformance.grpcwire import Reply
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
 EACH = "GR-GOSSIP-022"
 ALIKE, NAMED, TAKEN, CALLED = "PL-FWD-024", "PL-BWD-015", "GR-GOSSIP-009", "NT-RULE-095"
+STEADY, ADDRESSED, CACHED = "PL-FWD-031", "PL-FWD-032", "PL-FWD-033"
+# Where nobody is: a gRPC address, and the URLs of nodes.
+SENDERS = ("192.0.2.1:9000", "http://192.0.2.1:8000", "http://node.invalid:8000/")
 # The first layers, and numbers beyond one byte and two.
 SOURCES = (0, 1, 7, 130, 300, 70_000)
 # Endings of identifiers: short, beyond a byte, beyond ASCII, and white space.
@@ -52,17 +57,19 @@ def _names() -> Iterator[Fields]:
     yield {"session_id": fresh_id()[-32:], "request_id": fresh_id()[-32:]}
 
 
-@requirement(ALIKE)
+@requirement(ALIKE, STEADY, ADDRESSED, CACHED)
 def forward_varied(context: Context) -> None:
     """Send the pass from other sources, and with other identifiers; compare the results."""
     _needs_fifth(context)
     usual = send_forward(context)
     if not output_of(usual):
         raise Skipped(f"a pass ends with {usual.code}")
+    plain = [usual]
     for fields in (*({"source_shard": number} for number in SOURCES), *_names()):
         compared = Comparison(context)
         for _ in range(TRIES):
             before, other, after = (send_forward(context, **one) for one in ({}, fields, {}))
+            plain += before, after
             outputs = [output_of(reply) for reply in (before, other, after)]
             if not all(outputs) or outputs[0] != outputs[2]:
                 # It may be refused, or a pass has not the same result each time.
@@ -72,6 +79,37 @@ def forward_varied(context: Context) -> None:
             if compared.clean:
                 break
         compared.conclude()
+    outcomes = [values_of(context, reply) for reply in plain]
+    if all(outcomes):
+        why = f"one pass, sent {len(plain)} times, has ever other results"
+        context.judge(STEADY, is_steady(outcomes), why, *plain[:3])
+    _judge_near(context)
+
+
+def _judge_near(context: Context) -> None:
+    """Rule on what a pass has besides its tensor, and what may have a node compute otherwise."""
+    senders: list[tuple[str, Fields]] = [(ADDRESSED, {"sender_url": url}) for url in SENDERS]
+    for ident, fields in (*senders, (CACHED, {"use_cache": True})):
+        compared = Comparison(context)
+        for _ in range(TRIES):
+            replies = [send_forward(context, **one) for one in ({}, fields, {})]
+            outputs = [output_of(reply) for reply in replies]
+            values = [values_of(context, reply) for reply in replies]
+            shapes = [_is_final(reply) for reply in replies]
+            if not all(outputs) or outputs[0] != outputs[2] or shapes[0] != shapes[1]:
+                # It may be refused, or what comes back is something else.
+                break
+            near = outputs[0] == outputs[1] or are_near(values[0], values[1])
+            why = f"with {brief(fields, 120)} a pass has another result than without"
+            compared.note(ident, near, why, *replies[:2])
+            if compared.clean:
+                break
+        compared.conclude()
+
+
+def _is_final(reply: Reply) -> bool:
+    answer = reply.message
+    return answer is not None and bool(answer.is_final)
 
 
 @requirement(NAMED)

@@ -6,14 +6,18 @@ pack repeated numbers or not; and a message of a later version has fields that a
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from conformance import messages
 from conformance.checks.dht import NODE_ID_BYTES, SENDER
+from conformance.checks.kept_passes import kept_way, send_kept
 from conformance.checks.mixed_passes import output_of
-from conformance.checks.passes import forward_request
+from conformance.checks.passes import forward_request, layers_of
+from conformance.checks.weights import served_notations
 from conformance.context import Context
+from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.messages import (
@@ -28,7 +32,9 @@ from conformance.messages import (
 from conformance.registry import requirement
 from conformance.strictjson import brief
 
-FORM, PACKED = "GR-FORM-001", "GR-FORM-002"
+FORM, PACKED, LAST = "GR-FORM-001", "GR-FORM-002", "GR-SANE-013"
+# Weights of more bytes are not asked for so often.
+LARGE_BYTES = 4 << 20
 # No documented message has a field with one of these numbers.
 UNUSED = range(1990, 1994)
 SHAPE_NUMBERS = "hidden_shape"
@@ -70,13 +76,34 @@ def _defaults(message: Any) -> Iterator[WireField]:
             yield WireField(field.number, VARINT, 0)
 
 
+def _doubled(message: Any) -> bytes:
+    """Write a message behind other values of its fields, of which its own are the last."""
+    others = b""
+    for field, value in message.ListFields():
+        if field.message_type or field.is_repeated or (not field.has_presence and not value):
+            continue
+        if isinstance(value, str | bytes):
+            others += encode_field(WireField(field.number, LENGTH, b"another"))
+        elif isinstance(value, int):
+            others += encode_field(WireField(field.number, VARINT, 1 if value != 1 else 2))
+    return others + bytes(message.SerializeToString()) if others else b""
+
+
 @dataclass(frozen=True)
 class Call:
-    """An operation with a message, and what its answer has to say whatever form that has."""
+    """An operation with a message, and what its answer has to say whatever form that has.
+
+    A message that counts once is made anew each time.
+    """
 
     operation: str
     message: Any
     says: Callable[[Any], Any]
+    anew: Callable[[], Any] | None = None
+
+    def fresh(self) -> Any:
+        """Return a message to send."""
+        return self.anew() if self.anew is not None else self.message
 
 
 def _calls(context: Context) -> Iterator[Call]:
@@ -92,34 +119,79 @@ def _calls(context: Context) -> Iterator[Call]:
                lambda answer: bytes(answer.responder.node_id))  # fmt: skip
     yield Call("GetCheckpoint", messages.make("GetCheckpointRequest", min_version=1),
                lambda answer: answer.success)  # fmt: skip
+    if context.edition >= FIFTH:
+        yield from _later_calls(context, known)
     try:
         request = forward_request(context)
     except Skipped:
         return
     yield Call("PipelineForward", request, lambda answer: (answer.request_id, answer.success))
+    if context.edition >= FIFTH:
+        with suppress(Skipped):
+            way = kept_way(context)
+
+            def kept() -> Any:
+                found = send_kept(context, way)
+                if found is None:
+                    raise Skipped("a pass that was kept before is refused")
+                return messages.make("PipelineBackwardRequest", **found.fields)
+
+            yield Call("PipelineBackward", None, lambda answer: answer.success, kept)
 
 
-@requirement(FORM)
+def _later_calls(context: Context, known: dict[str, Any]) -> Iterator[Call]:
+    yield Call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"),
+               lambda answer: (answer.version, answer.model_hash))  # fmt: skip
+    yield Call("DHTStore", messages.make("DHTStoreRequest", value="192.0.2.9:9000", **known),
+               lambda answer: answer.success)  # fmt: skip
+    held = layers_of(context).held
+    found = next(served_notations(context, held[0]), None) if held else None
+    if found is not None and len(found[1].body) < LARGE_BYTES:
+        named = found[0].format(at=held[0], after=held[0] + 1)
+        yield Call("GetWeights", messages.make("WeightRequest", shard_range=named),
+                   lambda answer: bool(answer.weights_data))  # fmt: skip
+
+
+@requirement(FORM, LAST)
 def message_forms(context: Context) -> None:
     """Call operations with the same messages in several forms."""
     for call in _calls(context):
-        control = context.grpc.call(call.operation, call.message)
+        message = call.fresh()
+        control = context.grpc.call(call.operation, message)
         if not control.ok or control.message is None:
             continue
         expected = call.says(control.message)
-        for name, content in _forms(call.message):
-            reply = _again(context, call.operation, content)
-            answer = reply.message
-            found = call.says(answer) if answer is not None else None
-            why = f"{call.operation} with {name}: {reply.code} {brief(repr(found))}"
-            why += f", in the usual form {brief(repr(expected))}"
-            if reply.code not in BUSY and (found == expected or _still(context, call, expected)):
-                context.judge(FORM, found == expected, why, control, reply)
+        doubled = _doubled(message) if context.edition >= FIFTH else b""
+        for name, content in _forms(message):
+            sent = content if call.anew is None else _form_of(call.fresh(), name)
+            reply = _again(context, call.operation, sent)
+            _judge_form(context, FORM, call, (name, expected), control, reply)
+        if doubled:
+            sent = doubled if call.anew is None else _doubled(call.fresh())
+            reply = _again(context, call.operation, sent)
+            named = "its fields behind others of the same numbers"
+            _judge_form(context, LAST, call, (named, expected), control, reply)
+
+
+def _form_of(message: Any, name: str) -> bytes:
+    return dict(_forms(message))[name]
+
+
+def _judge_form(
+    context: Context, ident: str, call: Call, form: tuple[str, Any], control: Reply, reply: Reply
+) -> None:
+    """Rule on the answer to a message in a form, which has to say what is expected."""
+    (name, expected), answer = form, reply.message
+    found = call.says(answer) if answer is not None else None
+    why = f"{call.operation} with {name}: {reply.code} {brief(repr(found))}"
+    why += f", in the usual form {brief(repr(expected))}"
+    if reply.code not in BUSY and (found == expected or _still(context, call, expected)):
+        context.judge(ident, found == expected, why, control, reply)
 
 
 def _still(context: Context, call: Call, expected: Any) -> bool:
     """Whether the usual form still says the same: training may have gone on, or a value be gone."""
-    reply = context.grpc.call(call.operation, call.message)
+    reply = context.grpc.call(call.operation, call.fresh())
     return reply.message is not None and bool(call.says(reply.message) == expected)
 
 

@@ -1,17 +1,20 @@
 """Interface 2.3 and 7.3: whatever an answer over gRPC holds, judged whichever check asked for it.
 
 As in `resources`, every answer of a documented operation is judged: the numbers and types of its
-fields, and that a failure inside it gives its reason.
+fields, and that a failure inside it gives its reason. How a call ends is judged of all operations.
 """
 
 import math
 from functools import cache
+from typing import Any
 
 from conformance import messages
 from conformance.catalogue import fields_of_message, load
 from conformance.editions import FIFTH
 from conformance.findings import Findings
 from conformance.grpcwire import Reply
+from conformance.passive import passes
+from conformance.strictjson import brief
 
 SINCE = 4
 LOSSES = ("GetCheckpointInfoResponse", "PipelineForwardResponse")
@@ -19,6 +22,20 @@ NODE_ID_BYTES = 20
 # Where a node names itself, whatever else it answers.
 ANSWERS_OF_DHT = ("DHTStoreResponse", "DHTFindNodeResponse", "DHTFindValueResponse")
 RESPONDER = "DH-017"
+# Whether what has failed is described besides, what was done has an error, and a loss is below 0.
+NO_ERROR, NO_TENSOR, ABOVE = "GR-SANE-010", "GR-SANE-011", "GR-SANE-012"
+ENDS = "GR-CODE-001"
+# The statuses of interface 7.3.
+DOCUMENTED_CODES = frozenset(
+    {
+        "OK", "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "NOT_FOUND",
+        "INVALID_ARGUMENT", "INTERNAL",
+    }
+)  # fmt: skip
+# The status that a server's gRPC library returns for an operation that it does not know.
+UNKNOWN = "UNIMPLEMENTED"
+# Authentication over gRPC is not specified, and neither are its statuses.
+OF_AUTHENTICATION = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 # The field that says whether it was done, that of the reason, and the requirement.
 REASONS = {
     "PipelineForwardResponse": ("success", "error_message", "PL-FWD-001"),
@@ -38,14 +55,18 @@ def ids() -> frozenset[str]:
         found
         | reasons
         | {"GR-CKPT-005", "GR-CKPT-013", "DH-003", RESPONDER, "GR-SANE-001", "GR-SANE-002"}
+        | {NO_ERROR, NO_TENSOR, ABOVE}
+        | passes.IDS
     )
 
 
-def judge_reply(findings: Findings, reply: Reply) -> None:
+def judge_reply(findings: Findings, known: passes.Passes, reply: Reply) -> None:
     """Rule on the answer of a documented operation, if it has one that can be read.
 
-    Editions before ``SINCE`` do not.
+    `known` is what the answers to passes have shown so far. Editions before ``SINCE`` do not.
     """
+    if findings.edition >= FIFTH:
+        _judge_status(findings, reply)
     name = messages.OPERATIONS.get(reply.operation, ("", ""))[1]
     if findings.edition < SINCE or not reply.ok or name not in messages.MESSAGES:
         return
@@ -59,6 +80,12 @@ def judge_reply(findings: Findings, reply: Reply) -> None:
     if name in LOSSES:
         why = f"loss is {answer.loss}"
         findings.judge("GR-SANE-002", math.isfinite(answer.loss), why, reply)
+        if findings.edition >= FIFTH:
+            findings.judge(ABOVE, not answer.loss < 0, why, reply)
+    if findings.edition >= FIFTH:
+        _judge_outcome(findings, name, answer, reply)
+    if reply.operation == passes.OPERATION and findings.edition >= FIFTH:
+        known.judge(findings, answer, reply)
     if name in REASONS:
         done, reason, ident = REASONS[name]
         if not getattr(answer, done):
@@ -77,6 +104,26 @@ def judge_reply(findings: Findings, reply: Reply) -> None:
     if name in ("DHTFindNodeResponse", "DHTFindValueResponse") and answer.nodes:
         lengths = sorted({len(node.node_id) for node in answer.nodes})
         findings.judge("DH-003", lengths == [NODE_ID_BYTES], f"lengths {lengths}", reply)
+
+
+def _judge_status(findings: Findings, reply: Reply) -> None:
+    """Rule on how a call with a message ends; what was sent as bytes need not be one."""
+    expected = reply.code in (*DOCUMENTED_CODES, UNKNOWN, *OF_AUTHENTICATION)
+    if not expected and reply.exchange.request.get("message") is not None:
+        findings.fails(ENDS, f"status {reply.code}: {reply.details}", reply)
+
+
+def _judge_outcome(findings: Findings, name: str, answer: Any, reply: Reply) -> None:
+    """Rule on what an answer has that does not go with its outcome."""
+    if REASONS.get(name, ("", "", ""))[1] != "error_message":
+        return
+    if answer.success:
+        why = f"success with the error_message {brief(answer.error_message, 120)}"
+        findings.judge(NO_ERROR, not answer.error_message.strip(), why, reply)
+    elif name == "PipelineForwardResponse":
+        size = len(answer.hidden_states) + len(answer.logits)
+        why = f"success is false, with {size} bytes of a tensor"
+        findings.judge(NO_TENSOR, not size, why, reply)
 
 
 def judge_fields(

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from conformance.checks.forms import FORMS, WIDTHS, encode, is_framed, values_for
+from conformance.checks.forms import FORMS, WIDTHS, encode, values_for
 from conformance.checks.passes import FAR
 from conformance.ended import Run
+from conformance.frames import is_framed
 from conformance.judging.hooks import grpc_status, on, put
 from conformance.judging.toy.answers import Asked, Response
 from conformance.judging.toy.calls import HELD, SHAPE

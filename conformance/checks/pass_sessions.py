@@ -1,0 +1,108 @@
+"""Interface 2.3 and 4.3: sessions beside one another, and passes of other lengths.
+
+What a session keeps is open, and so is whether it keeps anything. But it is its own: the tensors of
+another one have no say in it.
+"""
+
+from conformance import messages
+from conformance.checks.forms import FORMS, WIDTHS, encode, values_for
+from conformance.checks.mixed_ids import turned
+from conformance.checks.mixed_passes import BUSY, output_of
+from conformance.checks.money import TRIES, Comparison
+from conformance.checks.passes import form_of, fresh_id, hidden_shape, send_forward
+from conformance.context import Context
+from conformance.editions import FIFTH
+from conformance.findings import Skipped
+from conformance.grpcwire import Reply
+from conformance.registry import requirement
+
+APART, GOES_ON = "PL-FWD-034", "PL-FWD-035"
+TAKEN, OWN_RESULT = "PL-FWD-036", "PL-FWD-014"
+# Fewer than most passes have, and more, none of them a power of two.
+LENGTHS = (1, 3, 5, 9, 17)
+
+
+def _end(context: Context, session: str) -> None:
+    """End a session in the way of the reference node; other targets ignore the message."""
+    closing = messages.make("PipelineForwardRequest", session_id=session)
+    context.grpc.call("PipelineForward", closing)
+
+
+@requirement(APART, GOES_ON)
+def sessions_apart(context: Context) -> None:
+    """Send the passes of a session, alone and with those of another session between them."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    compared = Comparison(context)
+    for _ in range(TRIES):
+        _note_apart(context, compared)
+        if compared.clean:
+            break
+    compared.conclude()
+
+
+def _note_apart(context: Context, compared: Comparison) -> None:
+    tensors = turned(context)
+    # The second passes of sessions alike, with nothing or with other tensors between their passes.
+    between: tuple[tuple[bytes, ...], ...] = ((), (), (tensors[1],), (tensors[0],) * 2)
+    replies = [_second_of(context, tensors, others) for others in between]
+    outputs = [output_of(reply) for reply in replies]
+    if not all(outputs[:2]):
+        raise Skipped(f"the second pass of a session ends with {replies[0].code}")
+    if outputs[0] != outputs[1] or not all(outputs):
+        # It may be refused for another session, or is never the same.
+        return
+    why = "the second pass of a session has another result after another session's tensor"
+    compared.note(APART, outputs[2] == outputs[3] or outputs[0] in outputs[2:], why, *replies)
+    why = "the second pass of a session has another result after the passes of another one"
+    compared.note(GOES_ON, outputs[2] == outputs[3] == outputs[0], why, *replies)
+
+
+def _second_of(context: Context, tensors: list[bytes], others: tuple[bytes, ...]) -> Reply:
+    """Send two passes of a session, and between them one for each of the others, of another."""
+    session, other = fresh_id(), fresh_id()
+    send_forward(context, hidden_states=tensors[0], session_id=session, use_cache=True)
+    for each in others:
+        send_forward(context, hidden_states=each, session_id=other, use_cache=True)
+    reply = send_forward(context, hidden_states=tensors[1], session_id=session, use_cache=True)
+    for ended in (session, other)[: 2 if others else 1]:
+        _end(context, ended)
+    return reply
+
+
+@requirement(TAKEN, OWN_RESULT)
+def pipeline_lengths(context: Context) -> None:
+    """Send passes of other numbers of positions; what they are answered with, each answer shows."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    rows, usual, width = hidden_shape(context)
+    plain = send_forward(context)
+    if not output_of(plain):
+        raise Skipped(f"a pass ends with {plain.code}")
+    for length in LENGTHS:
+        shape = [rows, length, width]
+        if length == usual:
+            continue
+        tensor = encode(form_of(context), shape)
+        reply = send_forward(context, hidden_states=tensor, hidden_shape=shape)
+        if reply.code not in BUSY:
+            why = f"a pass of {shape} ends with {reply.code}"
+            context.judge(TAKEN, bool(output_of(reply)), why, plain, reply)
+        if output_of(reply):
+            _judge_positions(context, shape, reply)
+
+
+def _judge_positions(context: Context, shape: list[int], reply: Reply) -> None:
+    """Rule on tensors that differ in one position, where a result has something of each."""
+    answer = reply.message
+    found = [] if answer is None else list(answer.logits_shape or answer.hidden_shape)
+    if found[:2] != shape[:2] or form_of(context) not in WIDTHS:
+        return
+    values, width = values_for(shape), shape[-1]
+    for at in {0, shape[1] // 2}:
+        changed = [-v if at * width <= i < (at + 1) * width else v for i, v in enumerate(values)]
+        tensor = FORMS[form_of(context)](changed, shape)
+        other = send_forward(context, hidden_states=tensor, hidden_shape=shape)
+        if output_of(other):
+            why = f"tensors of {shape} that differ in position {at} have one result to the bit"
+            context.judge(OWN_RESULT, output_of(other) != output_of(reply), why, reply, other)
