@@ -15,7 +15,7 @@ from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 
-ABSENT, OFFLINE = "GR-CODE-004", "GR-CODE-013"
+ABSENT, OFFLINE = "GR-CODE-020", "GR-CODE-013"
 SENDER = "http://192.0.2.1:8000"
 
 

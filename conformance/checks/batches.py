@@ -1,6 +1,6 @@
 """Interface 2.3: a pass of several sequences, of which each has its part of the answer."""
 
-from conformance.checks.forms import WIDTHS, encode
+from conformance.checks.forms import FORMS, WIDTHS, encode, values_for
 from conformance.checks.mixed_ids import turned
 from conformance.checks.mixed_passes import BUSY, output_of
 from conformance.checks.outputs import are_near, values_of
@@ -14,6 +14,8 @@ from conformance.strictjson import brief
 # Beyond what a small batch has.
 FEWEST, MORE = 2, (5, 9, 17)
 ALONE, AMONG = "PL-FWD-014", "PL-FWD-030"
+# In which order three tensors stand in a batch: nothing in it follows upon itself.
+ORDER = (0, 1, 2, 0, 2, 1, 0, 1, 2, 1, 0, 2, 0, 1, 2, 0, 2)
 
 
 @requirement("PL-FWD-010", ALONE, "PL-FWD-016", "PL-FWD-023", AMONG)
@@ -51,14 +53,22 @@ def _judge_rows(context: Context) -> None:
         context.judge("PL-FWD-014", again != halves[1], why, both, twice)
 
 
-def _judge_each(context: Context, times: int) -> None:
-    """Rule on each sequence of a batch of two tensors, whose order is one of no period.
+def _three(context: Context) -> list[bytes]:
+    """Return three tensors: one, its reverse, and one with the same values one place further on."""
+    shape = hidden_shape(context)
+    values = values_for(shape)
+    further = FORMS[form_of(context)]([*values[-1:], *values[:-1]], shape)
+    return [*turned(context), further]
 
-    One that has the result of the other tensor to the bit is not its own; one that is only far from
+
+def _judge_each(context: Context, times: int) -> None:
+    """Rule on each sequence of a batch of three tensors, in an order without any repetition.
+
+    One that has the result of another tensor to the bit is not its own; one that is only far from
     its result by itself may depend on what is computed beside it.
     """
     batch, *rest = hidden_shape(context)
-    tensors, order = turned(context), [at.bit_count() % 2 for at in range(1, times + 1)]
+    tensors, order = _three(context), ORDER[:times]
     alone = [send_forward(context, hidden_states=each) for each in tensors]
     known = [output_of(reply) for reply in alone]
     together = send_forward(
@@ -68,16 +78,15 @@ def _judge_each(context: Context, times: int) -> None:
     )
     found = output_of(together)
     part = len(found) // times
-    raw = form_of(context) in WIDTHS and part == len(known[0]) == len(known[1])
-    if not found or not raw or known[0] == known[1]:
+    raw = form_of(context) in WIDTHS and {part} == set(map(len, known))
+    if not found or not raw or len(set(known)) < len(known):
         return
     rows = [found[at * part :][:part] for at in range(times)]
-    # Their own results, as the batch has them: those of most sequences of each tensor.
     for at, row in enumerate(rows):
         others = [rows[i] for i in range(times) if order[i] != order[at]]
-        crossed = row in others or row == known[1 - order[at]]
-        why = f"sequence {at + 1} of {times} has the result of another one"
-        if crossed and row != known[order[at]]:
+        others += [known[i] for i in range(len(known)) if i != order[at]]
+        if row in others and row != known[order[at]]:
+            why = f"sequence {at + 1} of {times} has the result of another one"
             context.fails(ALONE, why, *alone, together)
             return
     values = [values_of(context, reply) for reply in alone]

@@ -11,7 +11,7 @@ from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 
-BAD, SERVERS = "GR-CODE-002", "GR-CODE-015"
+BAD, SERVERS = "GR-CODE-021", "GR-CODE-015"
 FAILED = ("INTERNAL", "UNKNOWN")
 
 

@@ -46,8 +46,7 @@ class Sender:
 
     def send(self, **named: str) -> tuple[dict[str, str], Any]:
         """Send a pass with these IDs, and fresh ones besides; `Skipped` if it is refused."""
-        ids = {"session_id": fresh_id(), **named}
-        return send_from(self.context, self.url, **ids, **self.way)
+        return send_from(self.context, self.url, **named, **self.way)
 
     def came(self, named: dict[str, str]) -> list[Call]:
         """Return the gradients of a pass that have come back."""

@@ -72,13 +72,18 @@ def _is_back(call: Call) -> bool:
 
 
 def send_from(
-    context: Context, url: str, request_id: str | None = None, **fields: Any
+    context: Context,
+    url: str,
+    request_id: str | None = None,
+    session_id: str | None = None,
+    **fields: Any,
 ) -> tuple[dict[str, str], Any]:
     """Send a pass from `url`; return its IDs and the answer. Raises `Skipped` if it is refused.
 
     `fields` are those that differ from the usual pass.
     """
-    named = {"session_id": passes.fresh_id(), "request_id": request_id or passes.fresh_id()}
+    ids = {"session_id": session_id, "request_id": request_id}
+    named = {key: ident or passes.fresh_id() for key, ident in ids.items()}
     reply = passes.send_forward(context, metadata_of(context), sender_url=url, **named, **fields)
     passed: Any = reply.message
     why = f"{reply.code} {reply.details}" if passed is None else passed.error_message
