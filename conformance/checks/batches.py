@@ -53,7 +53,7 @@ def _judge_rows(context: Context) -> None:
         context.judge("PL-FWD-014", again != halves[1], why, both, twice)
 
 
-def _three(context: Context) -> list[bytes]:
+def three_tensors(context: Context) -> list[bytes]:
     """Return three tensors: one, its reverse, and one with the same values one place further on."""
     shape = hidden_shape(context)
     values = values_for(shape)
@@ -68,7 +68,7 @@ def _judge_each(context: Context, times: int) -> None:
     its result by itself may depend on what is computed beside it.
     """
     batch, *rest = hidden_shape(context)
-    tensors, order = _three(context), ORDER[:times]
+    tensors, order = three_tensors(context), ORDER[:times]
     alone = [send_forward(context, hidden_states=each) for each in tensors]
     known = [output_of(reply) for reply in alone]
     together = send_forward(

@@ -5,10 +5,11 @@ another one have no say in it.
 """
 
 from conformance import messages
+from conformance.checks.batches import three_tensors
 from conformance.checks.forms import FORMS, WIDTHS, encode, values_for
-from conformance.checks.mixed_ids import turned
 from conformance.checks.mixed_passes import BUSY, output_of
 from conformance.checks.money import TRIES, Comparison
+from conformance.checks.outputs import are_near, values_of
 from conformance.checks.passes import form_of, fresh_id, hidden_shape, send_forward
 from conformance.context import Context
 from conformance.editions import FIFTH
@@ -42,20 +43,30 @@ def sessions_apart(context: Context) -> None:
 
 
 def _note_apart(context: Context, compared: Comparison) -> None:
-    tensors = turned(context)
+    tensors = three_tensors(context)
+    plain = [send_forward(context, hidden_states=tensors[1]) for _ in range(2)]
     # The second passes of sessions alike, with nothing or with other tensors between their passes.
-    between: tuple[tuple[bytes, ...], ...] = ((), (), (tensors[1],), (tensors[0],) * 2)
+    between = ((), (), (tensors[1],) * 2, (tensors[2],) * 2)
     replies = [_second_of(context, tensors, others) for others in between]
-    outputs = [output_of(reply) for reply in replies]
-    if not all(outputs[:2]):
+    if not all(map(output_of, replies[:2])):
         raise Skipped(f"the second pass of a session ends with {replies[0].code}")
-    if outputs[0] != outputs[1] or not all(outputs):
-        # It may be refused for another session, or is never the same.
+
+    def same(one: Reply, other: Reply) -> bool:
+        values = [values_of(context, reply) for reply in (one, other)]
+        return output_of(one) == output_of(other) or (bool(values[0]) and are_near(*values))
+
+    if not same(*plain) or not all(map(output_of, replies)):
+        # It may be refused for another session, or no pass is the same twice.
         return
-    why = "the second pass of a session has another result after another session's tensor"
-    compared.note(APART, outputs[2] == outputs[3] or outputs[0] in outputs[2:], why, *replies)
-    why = "the second pass of a session has another result after the passes of another one"
-    compared.note(GOES_ON, outputs[2] == outputs[3] == outputs[0], why, *replies)
+    first, again, *beside = replies
+    why = "the second pass of a session depends on the tensors of another session"
+    # A session that is evicted begins anew.
+    lost = any(same(one, known) for one in beside for known in (first, *plain))
+    held = not same(first, again) or same(*beside) or lost
+    compared.note(APART, held, why, *plain, *replies)
+    why = "the second pass of a session has not the same result each time"
+    why = f"{why}, beside another session" if same(first, again) else why
+    compared.note(GOES_ON, all(same(first, one) for one in replies), why, *plain, *replies)
 
 
 def _second_of(context: Context, tensors: list[bytes], others: tuple[bytes, ...]) -> Reply:
