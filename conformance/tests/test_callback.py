@@ -1,5 +1,7 @@
 """What comes back to the suite in an ordinary run: it is judged, and nothing else is asked for."""
 
+import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +20,9 @@ from conformance.run import Runner
 from conformance.target import BadConfiguration, Target
 from conformance.verdict import EXIT_CODES, Exit, Standing
 
-CHECKS = {"peer-backward", "back-not-found", "back-unavailable", "peer-gossip", "peer-watch"}
+CHECKS = {
+    "peer-backward", "back-not-found", "back-unavailable", "back-own", "peer-gossip", "peer-watch",
+}  # fmt: skip
 # The source_shard of the suite's passes, as 64 bits.
 NOBODY = 2**64 - 1
 ELSEWHERE = "another command judges it"
@@ -99,6 +103,79 @@ class SeesNoSender(calls.ToyShard):
         return {"request_id": request.request_id, "success": True, "loss": 2.5, **same}
 
 
+class Returns(calls.ToyShard):
+    """Passes gradients on itself, once `changed`; tries again after each of some statuses."""
+
+    def __init__(self, again: str = "", pause_s: float = 0.05) -> None:
+        super().__init__()
+        self.again, self.pause_s = again, pause_s
+
+    def changed(self, request: Any) -> Any:
+        """Return what goes back."""
+        return request
+
+    def call(self, operation: str, request: Any, metadata: dict[str, str]) -> Any:
+        key = (request.session_id, request.request_id)
+        url = self._graphs.pop(key, None) if operation == "PipelineBackward" else None
+        if url is None:
+            return super().call(operation, request, metadata)
+        threading.Thread(target=self._send, args=(url, self.changed(request))).start()
+        return {"success": True}
+
+    def _send(self, url: str, request: Any) -> None:
+        for _ in range(3):
+            try:
+                if request is not None:
+                    calls.pass_on(url, request)
+            except grpc.RpcError as error:
+                if error.code().name == self.again:
+                    # It goes out as before.
+                    request.grad_output = request.grad_output[::-1]
+                    time.sleep(self.pause_s)
+                    continue
+            return
+
+
+class Stale(Returns):
+    """Sends the gradients of the pass before."""
+
+    before = b""
+
+    def changed(self, request: Any) -> Any:
+        now, request.grad_output = request.grad_output, self.before or request.grad_output
+        self.before = now
+        return request
+
+
+class Constant(Returns):
+    """Sends gradients that are all alike."""
+
+    def changed(self, request: Any) -> Any:
+        request.grad_output = bytes(len(request.grad_output))
+        return request
+
+
+class ShortNames(Returns):
+    """Cuts the names of passes."""
+
+    def changed(self, request: Any) -> Any:
+        request.request_id = request.request_id[:64]
+        return request
+
+
+class OncePerSession(Returns):
+    """Sends back the first gradients of a session alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sessions: set[str] = set()
+
+    def changed(self, request: Any) -> Any:
+        known = request.session_id in self.sessions
+        self.sessions.add(request.session_id)
+        return None if known else request
+
+
 def judged(
     *, edition: int = DRAFT, sends_back: bool = True, shard: calls.ToyShard | None = None
 ) -> Run:
@@ -138,6 +215,11 @@ def test_gradients_that_come_back_are_judged_and_nothing_that_did_not_come() -> 
         "PL-BWD-004",
         "PL-BWD-005",
         "PL-BWD-014",
+        "PL-BWD-020",
+        "PL-BWD-021",
+        "PL-BWD-022",
+        "PL-BWD-023",
+        "PL-BWD-024",
         "CL-CODE-007",
         "CL-MSG-002",
     ):
@@ -177,6 +259,21 @@ def test_gradients_whose_shape_fits_one_sequence_only_are_named() -> None:
 
 def test_a_node_that_keeps_passes_for_their_labels_is_named_if_it_sees_no_sender() -> None:
     assert clients(judged(shard=SeesNoSender()))["PL-BWD-002"] is Standing.VIOLATED
+
+
+@pytest.mark.parametrize(
+    ("ident", "shard"),
+    [
+        ("PL-BWD-020", Stale()),
+        ("PL-BWD-021", Constant()),
+        ("PL-BWD-022", ShortNames()),
+        ("PL-BWD-023", OncePerSession()),
+        ("PL-BWD-024", Returns(again="INVALID_ARGUMENT")),
+        ("PL-BWD-025", Returns(again="RESOURCE_EXHAUSTED", pause_s=0.0)),
+    ],
+)
+def test_gradients_of_others_or_sent_again_are_named(ident: str, shard: calls.ToyShard) -> None:
+    assert clients(judged(shard=shard))[ident] is Standing.VIOLATED
 
 
 def test_older_editions_do_not_listen() -> None:

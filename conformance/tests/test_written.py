@@ -71,6 +71,16 @@ def packed_only(operation: str, data: bytes) -> bytes:
     return UNREADABLE if len(shapes) > 1 else data
 
 
+def first_counts(operation: str, data: bytes) -> bytes:
+    """Read of several fields with one number the first one; those that are repeated stay."""
+    if operation == "PipelineForward":
+        return data
+    fields: dict[int, messages.WireField] = {}
+    for field in messages.wire_fields(data):
+        fields.setdefault(field.number, field)
+    return b"".join(map(messages.encode_field, fields.values()))
+
+
 HTTP = [
     ("NA-FORM-001", no_escapes),
     ("NA-FORM-001", no_space_before),
@@ -80,7 +90,12 @@ HTTP = [
     ("NA-FORM-003", percent_left),
     ("NA-FORM-004", one_case),
 ]
-GRPC = [("GR-FORM-001", in_turn), ("GR-FORM-001", known_only), ("GR-FORM-002", packed_only)]
+GRPC = [
+    ("GR-FORM-001", in_turn),
+    ("GR-FORM-001", known_only),
+    ("GR-FORM-002", packed_only),
+    ("GR-SANE-013", first_counts),
+]
 
 
 def found(judge: Judge, ident: str) -> None:

@@ -22,6 +22,7 @@ from conformance.judging.mutants import followed_places as places
 from conformance.judging.mutants import followed_refused as refused
 from conformance.judging.mutants import followed_situations as situations
 from conformance.judging.mutants import followed_sizes as sizes
+from conformance.judging.mutants import followed_tensors as tensors
 from conformance.judging.mutants import (
     mixed,
     mixed_grpc,
@@ -344,7 +345,7 @@ ROWS += [
 GRPC_OF_TOY = (
     *OF_TOY, *sizes.OF_TOY, *bodies.OF_TOY, *pairs.GRPC_OF_TOY, *situations.GRPC, *mixed_grpc.GRPC,
     *following.GRPC, *left.GRPC, *places.GRPC, *figures.GRPC, *refused.GRPC,
-    *crossed.GRPC, *edges.GRPC, *later.GRPC, *lasting.GRPC, *overlay.GRPC,
+    *crossed.GRPC, *edges.GRPC, *later.GRPC, *lasting.GRPC, *overlay.GRPC, *tensors.GRPC,
 )  # fmt: skip
 TOY_ROWS = ROWS + [(ident, no_http_hook, hook) for ident, hook in GRPC_OF_TOY]
 HOOKS_OF_TOY = (

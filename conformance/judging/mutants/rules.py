@@ -34,6 +34,7 @@ from conformance.judging.hooks import (
 )
 from conformance.judging.mutants import openai
 from conformance.judging.toy.answers import Asked, Response, no_grpc_hook, no_http_hook
+from conformance.passive import passes
 
 WALLET = "/api/v1/wallet"
 
@@ -284,8 +285,8 @@ HTTP = [*ROUTES, *MONEY, *NATIVE, *BODIES, *REFUSALS, *INFERENCES, *EVENTS, *CHA
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
 ROWS += [(ident, no_http_hook, hook) for ident, hook in GRPC]
 ROWS += [(ident, hook, no_grpc_hook) for ident, hook in openai.ROWS]
-# Their checks run others again, and name what these find.
-AGAIN = frozenset({"NA-AUTH-036", "PL-FWD-020"})
+# Their checks run others again, and name what these find; and every answer to a pass is judged.
+AGAIN = frozenset({"NA-AUTH-036", "PL-FWD-020"}) | passes.IDS
 # These violate other requirements too, which the same answer shows.
 TOGETHER = {
     # The first mutant answers every request with one checkpoint, so it ignores the hash too. Each
