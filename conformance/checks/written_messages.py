@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance import messages
+from conformance.catalogue import Effect
 from conformance.checks.dht import NODE_ID_BYTES, SENDER
 from conformance.checks.kept_passes import kept_way, send_kept
 from conformance.checks.mixed_passes import output_of
@@ -126,7 +127,7 @@ def _calls(context: Context) -> Iterator[Call]:
     except Skipped:
         return
     yield Call("PipelineForward", request, lambda answer: (answer.request_id, answer.success))
-    if context.edition >= FIFTH:
+    if context.edition >= FIFTH and context.target.allows(Effect.INTRUSIVE):
         with suppress(Skipped):
             way = kept_way(context)
 
@@ -144,7 +145,7 @@ def _later_calls(context: Context, known: dict[str, Any]) -> Iterator[Call]:
                lambda answer: (answer.version, answer.model_hash))  # fmt: skip
     yield Call("DHTStore", messages.make("DHTStoreRequest", value="192.0.2.9:9000", **known),
                lambda answer: answer.success)  # fmt: skip
-    held = layers_of(context).held
+    held = layers_of(context).held if context.target.allows(Effect.INTRUSIVE) else ()
     found = next(served_notations(context, held[0]), None) if held else None
     if found is not None and len(found[1].body) < LARGE_BYTES:
         named = found[0].format(at=held[0], after=held[0] + 1)
