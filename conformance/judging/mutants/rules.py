@@ -292,7 +292,7 @@ TOGETHER = {
     # The first mutant answers every request with one checkpoint, so it ignores the hash too. Each
     # requirement about an answer goes with one about the field of the request.
     "GR-CKPT-001": {"GR-GET-CHECKPOINT-REQUEST-02", "GR-CKPT-002", "GR-GET-CHECKPOINT-REQUEST-01"},
-    "GR-CKPT-002": {"GR-GET-CHECKPOINT-REQUEST-01"},
+    "GR-CKPT-002": {"GR-GET-CHECKPOINT-REQUEST-01", "GR-CKPT-016"},
     # A route that answers with no object violates its own sentence too.
     "GEN-010": {"NA-ROUTE-001"},
     "NT-RULE-017": {"NT-RULE-024"},
@@ -326,7 +326,7 @@ TOGETHER = {
     "NA-PATCH-106": {"NA-PATCH-121"},
     "PL-FWD-010": {"PL-FWD-014"},
     "PL-FWD-025": {"PL-FWD-007"},
-    "GR-CODE-011": {"GR-CODE-015"},
+    "GR-CODE-011": {"GR-CODE-001", "GR-CODE-015"},
     # Whatever does not hold for another part is named as well.
     "PL-FWD-020": {"PL-FWD-003", "PL-FWD-013", "GR-NUM-001"},
     "NA-AUTH-036": {"NA-WALLET-001"},
