@@ -19,7 +19,7 @@ from conformance.registry import requirement
 from conformance.strictjson import brief
 
 BOTH, TOLD, SAME = "GR-CKPT-016", "GR-CKPT-017", "GR-CKPT-018"
-HASHED = "GR-CKPT-002"
+HASHED, PARAMS = "GR-CKPT-002", "GR-CKPT-031"
 TIMEOUT_S = 60
 # Larger checkpoints are downloaded with few of the combinations.
 LARGE_BYTES = 4 << 20
@@ -113,7 +113,7 @@ class Try:
             compared.note(ident, True, "", *self._held[ident])
 
 
-@requirement(BOTH, TOLD, SAME, HASHED)
+@requirement(BOTH, TOLD, SAME, HASHED, PARAMS)
 def checkpoint_combinations(context: Context) -> None:
     """Call GetCheckpoint with each combination of hashes and versions, in a drawn order."""
     compared = Comparison(context)
@@ -183,6 +183,10 @@ def _judge_wish(now: Try, wish: Wish) -> None:
             now.note(BOTH, False, why, before.reply, given.reply)
     again_reply, again = _info(context)
     still = told_reply.body == again_reply.body
+    if context.edition >= FIFTH and told is not None and again is not None and told.model_hash:
+        held = told.model_hash != again.model_hash or told.params == again.params
+        why = f"{brief(told.model_hash)} has {told.params} params, and then {again.params}"
+        now.note(PARAMS, held, why, told_reply, again_reply)
     if told is not None and again is not None and still and found.version == told.version:
         said, has = (told.model_hash, told.phase), (found.model_hash, found.phase)
         why = f"GetCheckpointInfo has {brief(said)} for version {told.version}, and the"

@@ -26,6 +26,9 @@ from conformance.strictjson import Json, brief
 EACH = "GR-GOSSIP-022"
 ALIKE, NAMED, TAKEN, CALLED = "PL-FWD-024", "PL-BWD-015", "GR-GOSSIP-009", "NT-RULE-095"
 STEADY, ADDRESSED, CACHED = "PL-FWD-031", "PL-FWD-032", "PL-FWD-033"
+# So long identifiers are the usual ones.
+USUAL = 64
+ANY_NAME, SERVERS, FAILED = "PL-FWD-042", "GR-CODE-015", ("INTERNAL", "UNKNOWN")
 # Where nobody is: a gRPC address, and the URLs of nodes.
 SENDERS = ("192.0.2.1:9000", "http://192.0.2.1:8000", "http://node.invalid:8000/")
 # The first layers, and numbers beyond one byte and two.
@@ -57,7 +60,7 @@ def _names() -> Iterator[Fields]:
     yield {"session_id": fresh_id()[-32:], "request_id": fresh_id()[-32:]}
 
 
-@requirement(ALIKE, STEADY, ADDRESSED, CACHED)
+@requirement(ALIKE, STEADY, ADDRESSED, CACHED, ANY_NAME, SERVERS)
 def forward_varied(context: Context) -> None:
     """Send the pass from other sources, and with other identifiers; compare the results."""
     _needs_fifth(context)
@@ -71,9 +74,14 @@ def forward_varied(context: Context) -> None:
             before, other, after = (send_forward(context, **one) for one in ({}, fields, {}))
             plain += before, after
             outputs = [output_of(reply) for reply in (before, other, after)]
-            if not all(outputs) or outputs[0] != outputs[2]:
-                # It may be refused, or a pass has not the same result each time.
+            if outputs[0] and outputs[2] and other.code not in BUSY:
+                _note_taken(compared, fields, before, other)
+            if outputs[0] != outputs[2]:
+                # A pass has not the same result each time.
                 break
+            if not all(outputs):
+                # It may be refused.
+                continue
             why = f"with {brief(fields, 120)} a pass has another result than without"
             compared.note(ALIKE, outputs[1] == outputs[0], why, before, other)
             if compared.clean:
@@ -84,6 +92,16 @@ def forward_varied(context: Context) -> None:
         why = f"one pass, sent {len(plain)} times, has ever other results"
         context.judge(STEADY, is_steady(outcomes), why, *plain[:3])
     _judge_near(context)
+
+
+def _note_taken(compared: Comparison, fields: Fields, usual: Reply, other: Reply) -> None:
+    """Note whether a pass with other identifiers, or from elsewhere, is accepted."""
+    why = f"with {brief(fields, 120)} a pass ends with {other.code}"
+    compared.note(SERVERS, other.code not in FAILED, why, usual, other)
+    if "source_shard" not in fields and all(
+        len(ident) <= USUAL for ident in fields.values() if isinstance(ident, str)
+    ):
+        compared.note(ANY_NAME, bool(output_of(other)), why, usual, other)
 
 
 def _judge_near(context: Context) -> None:

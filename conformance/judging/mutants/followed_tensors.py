@@ -185,6 +185,26 @@ def undescribed(called: str, request: Any, answer: Any) -> Any:
     return {**answer, "phase": ""} if told else answer
 
 
+class Growing:
+    """A node whose model has more parameters each time somebody asks."""
+
+    def __init__(self) -> None:
+        self.params = 1000
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Count on."""
+        if called != "GetCheckpointInfo" or not isinstance(answer, dict):
+            return answer
+        self.params += 1
+        return {**answer, "params": self.params}
+
+
+def plain_names(called: str, request: Any, answer: Any) -> Any:
+    """Refuse passes whose names have other letters than ASCII."""
+    odd = called == FORWARD and not request.request_id.isascii()
+    return {"request_id": request.request_id, "error_message": "no name"} if odd else answer
+
+
 def beginnings(called: str, request: Any, answer: Any) -> Any:
     """Return the checkpoint for the beginning of its hash."""
     short = called == "GetCheckpoint" and 0 < len(request.model_hash) < 32
@@ -276,11 +296,13 @@ GRPC: list[tuple[str, Grpc]] = [
     ("PL-FWD-039", LossBefore()),
     ("PL-FWD-040", one_loss),
     ("PL-FWD-041", of_one_sequence),
+    ("PL-FWD-042", plain_names),
     ("PL-BWD-026", OneAtATime()),
     ("GR-WEIGHT-010", WeightsBefore()),
     ("GR-WEIGHT-011", LatestWeights()),
     ("GR-WEIGHT-012", EverOthers()),
     ("GR-CKPT-030", undescribed),
+    ("GR-CKPT-031", Growing()),
     ("GR-CKPT-002", beginnings),
     ("GR-CKPT-014", without_end),
     ("GR-SANE-010", said_anyway),
