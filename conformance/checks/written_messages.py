@@ -204,20 +204,23 @@ def _again(context: Context, operation: str, content: bytes) -> Reply:
 @requirement(PACKED)
 def message_packed(context: Context) -> None:
     """Send a pass whose shape is packed, and one whose shape is not."""
-    request = forward_request(context)
-    shape = list(request.hidden_shape)
-    field = request.DESCRIPTOR.fields_by_name[SHAPE_NUMBERS].number
-    bare = messages.make("PipelineForwardRequest")
-    bare.CopyFrom(request)
-    bare.ClearField(SHAPE_NUMBERS)
-    plain = bare.SerializeToString()
-    forms = {
-        "packed": encode_field(WireField(field, LENGTH, b"".join(map(encode_varint, shape)))),
-        "not packed": b"".join(encode_field(WireField(field, VARINT, size)) for size in shape),
+    shape = list(forward_request(context).hidden_shape)
+    forms: dict[str, Callable[[int], bytes]] = {
+        "packed": lambda at: encode_field(
+            WireField(at, LENGTH, b"".join(map(encode_varint, shape)))
+        ),
+        "not packed": lambda at: b"".join(
+            encode_field(WireField(at, VARINT, size)) for size in shape
+        ),
     }
-    replies = {
-        name: _again(context, "PipelineForward", plain + content) for name, content in forms.items()
-    }
+    replies = dict[str, Reply]()
+    for name, form in forms.items():
+        # A node may refuse a second pass with the same identifiers.
+        request = forward_request(context)
+        field = request.DESCRIPTOR.fields_by_name[SHAPE_NUMBERS].number
+        request.ClearField(SHAPE_NUMBERS)
+        content = request.SerializeToString() + form(field)
+        replies[name] = _again(context, "PipelineForward", content)
     taken = [name for name, reply in replies.items() if output_of(reply)]
     if any(reply.code in BUSY for reply in replies.values()) or not taken:
         raise Skipped(f"a pass ends with {replies['packed'].code}")
