@@ -24,6 +24,7 @@ from conformance.passive import (
     calls,
     chain,
     committed,
+    growing,
     history,
     itself,
     memory,
@@ -132,6 +133,8 @@ class Service:
         self.memory = memory.Memory()
         # What all pages have listed, and what all balances and refusals have said.
         self.lists, self.balances = history.Lists(), balances.Balances()
+        # What only grows, or stays as it is.
+        self.growing = growing.Growing()
         # And those of the native API of one block, one request or one account.
         self.chain = chain.Chain()
         # And what those over gRPC have said of the node itself.
@@ -151,7 +154,7 @@ class Service:
         self.chain, self.committed = chain.Chain(), committed.Committed()
         self.itself = itself.Itself()
         self.lists, self.balances = history.Lists(), balances.Balances()
-        self.passes = passes.Passes()
+        self.passes, self.growing = passes.Passes(), growing.Growing()
 
     def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
         """Return whether a call failed because nothing has ever answered on the gRPC port.
@@ -204,6 +207,7 @@ class Context(Findings):
         if target.edition >= resources.SINCE:
             everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS
             everywhere |= chain.IDS | committed.IDS | itself.IDS | steady.IDS
+            everywhere |= growing.IDS
         if target.edition >= FIFTH:
             everywhere |= history.IDS | balances.IDS
         super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
@@ -291,6 +295,8 @@ class Context(Findings):
     def _remember(self, resource: str, credential: Credential, answer: Answer) -> None:
         self.service.memory.judge(self, resource, credential, answer)
         self.service.steady.judge(self, resource, answer)
+        if self.edition >= FIFTH:
+            self.service.growing.judge(self, resource, answer)
 
     def _compare(
         self, operation: tuple[str, str], credential: Credential, asked: Any, answer: Answer
@@ -328,6 +334,8 @@ class Context(Findings):
         if self.edition >= resources.SINCE and known:
             resources.judge_inference(self, body, answer)
             self._remember("inference", credential or self.target.valid, answer)
+            if self.edition >= FIFTH:
+                self.service.growing.judge_prompt(self, body, answer)
         if answer.json_object() is None:
             self.budget.charge_stream(answer.body.count(b"data:"))
             return answer

@@ -18,7 +18,10 @@ from conformance.strictjson import Json
 COUNTED, TOKENS = "NA-COUNT-009", "NA-COUNT-010"
 
 
-@requirement("NA-SANE-040", "NA-SANE-041", "NA-SANE-046", COUNTED, TOKENS)
+@requirement(
+    "NA-SANE-040", "NA-SANE-041", "NA-SANE-046", "NA-SANE-062", "NA-SANE-063", "NA-INF-060",
+    COUNTED, TOKENS,
+)  # fmt: skip
 def lasting_names(context: Context) -> None:
     """GET the node status and both balances, and POST two generations, after all the others."""
     fetch(context, STATUS)

@@ -161,7 +161,7 @@ def _share(text: Json) -> float | None:
     return float(text.strip().rstrip("%").strip().replace(",", ".")) / 100
 
 
-@requirement("TR-RULE-015")
+@requirement("TR-RULE-015", "TR-RULE-030")
 def training_local(context: Context) -> None:
     """Compare the node_id of the global verification's local part with that of the status."""
     status_answer, status = fetch(context, STATUS)

@@ -50,7 +50,7 @@ def _metrics(context: Context) -> tuple[Answer, dict[str, Json]]:
     return answer, document
 
 
-@requirement("NA-SANE-026")
+@requirement("NA-SANE-026", "NA-SANE-060", "NA-SANE-061")
 def metrics_watched(context: Context) -> None:
     """POST /inference, and GET the metrics several times: neither figure nor time goes back."""
     # A number of requests that is zero does not show of which process it is.

@@ -1,7 +1,8 @@
 """Interface 6: the events of one stream.
 
 Terms: a *final* event has `finish_reason` or `usage`, or has the token `[DONE]` and no index; every
-other event is a token event. (A model may generate the text `[DONE]` as a token.)
+other event is a token event. (A model may generate the text `[DONE]` as a token, and an event with
+another token and its index may have more fields, such as no reason yet, or the usage so far.)
 """
 
 from itertools import pairwise
@@ -21,9 +22,12 @@ ONE_LINE_SINCE = 4
 
 def is_final(value: dict[str, Json]) -> bool:
     """Return whether the event's object is a final event."""
+    token = value.get("token")
+    if is_int(value.get("index")) and isinstance(token, str) and token != DONE:
+        return value.get("finish_reason") is not None
     if "finish_reason" in value or "usage" in value:
         return True
-    return value.get("token") == DONE and "index" not in value
+    return token == DONE and "index" not in value
 
 
 def tokens_of(answer: Answer) -> list[Json]:
