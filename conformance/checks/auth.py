@@ -9,7 +9,16 @@ from urllib.parse import parse_qsl, urlsplit
 
 from hypothesis import strategies
 
-from conformance.checks.node_reads import AUTH_READS, CONFIG, PROOFS, TRANSACTIONS
+from conformance.checks.node_reads import (
+    AUTH_READS,
+    CONFIG,
+    HEALTH,
+    METRICS,
+    NETWORK,
+    PROOFS,
+    STATUS,
+    TRANSACTIONS,
+)
 from conformance.checks.reading import ABSENT, Resource, fetch
 from conformance.context import API, Context
 from conformance.editions import FIFTH, FOURTH
@@ -45,6 +54,8 @@ _PAGES: tuple[tuple[Resource, dict[str, object]], ...] = (
     (PROOFS, {"limit": 1}),
 )
 
+# The routes of the node API that need no token.
+OPEN_READS = (STATUS, METRICS, HEALTH, NETWORK)
 # Below these the document shows no path that a client could choose.
 NO_CHILDREN = ("/status", "/metrics", "/config", "/wallet", "/wallet/balance", "/inference", "")
 
@@ -84,6 +95,20 @@ def _is_there(context: Context, answer: Answer) -> bool:
     query: dict[str, object] = dict(parse_qsl(parts.query))
     path = parts.path.removeprefix(API)
     return context.api("GET", path, credential=context.target.valid, query=query or None).ok
+
+
+def altered(token: str) -> list[tuple[str, str]]:
+    """Return a token with another letter in its middle, and one with two letters exchanged."""
+    at = len(token) // 2
+    if at < 2:
+        return []
+    other = "A" if token[at] == "z" else "z"
+    cut = f"$(printf %.{at}s $TOKEN)"
+    changed = (f"{token[:at]}{other}{token[at + 1 :]}", f"{cut}{other}${{TOKEN:{at + 1}}}")
+    turned = f"{token[: at - 1]}{token[at]}{token[at - 1]}{token[at + 1 :]}"
+    start = f"$(printf %.{at - 1}s $TOKEN)"
+    shown = f"{start}${{TOKEN:{at}:1}}${{TOKEN:{at - 1}:1}}${{TOKEN:{at + 1}}}"
+    return [changed, (turned, shown)]
 
 
 def _read(context: Context, resource: Resource, credential: Credential) -> Answer:
@@ -176,7 +201,7 @@ def _judge_unserved(context: Context, resource: Resource, answer: Answer) -> Non
 
 @requirement("NA-AUTH-005", "NA-AUTH-011")
 def auth_valid(context: Context) -> None:
-    """GET the Auth routes with the declared token, once with the scheme in lower case."""
+    """GET all routes with the declared token, once with the scheme in lower case."""
     for resource in AUTH_READS:
         answer = _read(context, resource, context.target.valid)
         if answer.status in ABSENT or answer.status >= 500:
@@ -186,9 +211,21 @@ def auth_valid(context: Context) -> None:
             context.unclear("NA-AUTH-005", "the declared token is refused", answer)
         else:
             context.holds("NA-AUTH-005", answer)
+    if context.edition >= FIFTH:
+        _judge_open(context)
     lower = Credential(f"bearer {context.target.token}", "bearer $TOKEN")
     answer = _read(context, CONFIG, lower)
     context.observe("NA-AUTH-011", f"'bearer' is answered with {answer.status}", answer)
+
+
+def _judge_open(context: Context) -> None:
+    """Rule on the routes that ask for no token, with the declared one, where others take it."""
+    answers = [_read(context, resource, context.target.valid) for resource in (CONFIG, *OPEN_READS)]
+    for answer in answers[1:]:
+        if answers[0].ok and (answer.ok or answer.status == 401):
+            path = urlsplit(answer.exchange.request["url"]).path
+            why = f"GET {path}, which needs no token, refuses the declared one"
+            context.judge("NA-AUTH-005", answer.ok, why, answers[0], answer)
 
 
 @requirement("NA-AUTH-006", *_ERROR_IDS)

@@ -13,6 +13,7 @@ from itertools import cycle, islice, repeat, takewhile
 from conformance.checks.auth import INVENTED
 from conformance.checks.effects import stream_values
 from conformance.checks.generations import PROMPTS
+from conformance.checks.guards import smallest_bodies
 from conformance.checks.mixed_ids import turned
 from conformance.checks.mixed_passes import output_of
 from conformance.checks.node_reads import AUTH_READS
@@ -31,6 +32,7 @@ OWN_TEXT, OWN_TENSOR, GUARDED = "NA-INF-047", "PL-FWD-015", "NA-AUTH-035"
 AT_ONCE, ROUNDS = 4, 2
 # So many texts beside a stream.
 BESIDE = 6
+UNAUTHORIZED = 401
 TOKENS = 16
 # So many tokens that are another's are no chance, if so many of them are unlike.
 RUN, UNLIKE = 5, 3
@@ -186,13 +188,15 @@ def meanwhile(
 
 @requirement(GUARDED)
 def guards_meanwhile(context: Context) -> None:
-    """GET the Auth routes without a valid token, while generations of both accounts are made."""
+    """GET and PATCH without a valid token, while generations of both accounts are made."""
     readers = [
         partial(context.api, "GET", resource.path, credential=reader)
         for resource in AUTH_READS
         for reader in (ANONYMOUS, INVENTED)
         if context.api("GET", resource.path, credential=reader).status == 401
     ]
+    if context.edition >= FIFTH:
+        readers += _changes(context)
     if not readers:
         raise Skipped("no read without a valid token is refused, while nothing is generated either")
     body: dict[str, Json] = {"prompt": PROMPTS[0], "max_tokens": LONG}
@@ -200,6 +204,16 @@ def guards_meanwhile(context: Context) -> None:
     for each in bodies:
         read, made = meanwhile(context, each, cycle(readers))
         open_ones = [answer for answer in read if answer.ok]
-        shown = f"{len(open_ones)} of {len(read)} reads without a valid token are served"
+        shown = f"{len(open_ones)} of {len(read)} requests without a valid token are served"
         why = f"{shown} while a {'stream is sent' if 'stream' in each else 'generation is made'}"
         context.judge(GUARDED, not open_ones, why, *(open_ones or read)[:2], *made[:1])
+
+
+def _changes(context: Context) -> list[Callable[[], Answer]]:
+    """Return changes of a value to itself without a valid token, where these are refused."""
+    body = next((body for method, _, body in smallest_bodies(context) if method == "PATCH"), None)
+    asks = [
+        partial(context.api, "PATCH", "/config", credential=changer, json_body=body)
+        for changer in (ANONYMOUS, INVENTED)
+    ]
+    return [ask for ask in asks if body is not None and ask().status == UNAUTHORIZED]

@@ -15,7 +15,8 @@ from conformance.checks.guards import smallest_bodies
 from conformance.checks.node_reads import AUTH_READS
 from conformance.checks.reading import ABSENT
 from conformance.context import API, Context
-from conformance.editions import FOURTH
+from conformance.editions import FIFTH, FOURTH
+from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, USUAL, Answer, Credential, Written
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
@@ -46,6 +47,10 @@ TRUSTED = Written(others=(
     ("Proxy-Authorization", f"Bearer {FORGED}"), ("Cookie", f"token={FORGED}; session={FORGED}"),
     ("X-Forwarded-For", "127.0.0.1"), ("X-Real-IP", "127.0.0.1"),
 ))  # fmt: skip
+# Methods that a route has not.
+OTHER_METHODS = ("POST", "PUT", "DELETE")
+# Headers in which other interfaces have their tokens, and bodies.
+OTHER_HEADERS = ("X-API-Key", "X-Auth-Token", "X-Access-Token", "Proxy-Authorization")
 TYPES = tuple(Written(content_type=kind) for kind in ("text/plain", "application/octet-stream"))
 NO_JSON = b'{"amount": '
 
@@ -132,6 +137,58 @@ def token_in_query(context: Context) -> None:
         if answer.status not in (*ABSENT, TOO_MANY) and answer.status < 500:
             why = f"GET {resource.path} with a token in the query as {name}: {answer.status}"
             context.judge("NA-AUTH-037", not answer.ok, why, answer)
+
+
+@requirement("NA-AUTH-051")
+def token_elsewhere(context: Context) -> None:
+    """GET and POST with a valid token in other headers, in a cookie or in the body."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    token = context.target.token or ""
+    pairs = ", ".join(f"{name}={token}" for name in TOKEN_NAMES).replace(",", ";")
+    headers = [*((name, token) for name in OTHER_HEADERS), ("Cookie", pairs)]
+    written = Written(others=tuple(headers))
+    asked = [Asked("GET", one.path, written=written) for one in AUTH_READS]
+    for method, path, body in smallest_bodies(context):
+        named: dict[str, Json] = dict.fromkeys(TOKEN_NAMES, token)
+        asked.append(Asked(method, path, body={**body, **named}))
+    for one in asked:
+        answer = _ask(context, one, ANONYMOUS)
+        if answer.status not in (*ABSENT, TOO_MANY) and answer.status < 500:
+            where = "other headers" if one.body is None else "the body"
+            why = f"{one.method} {one.path} with a token in {where}: status {answer.status}"
+            context.judge("NA-AUTH-051", not answer.ok, why, answer)
+
+
+@requirement("NA-AUTH-050")
+def guards_elsewhere(context: Context) -> None:
+    """GET paths that are nearly those of Auth routes, and these with other methods, without a token.
+
+    What is answered with success has to be the resource to count: a server may have a page of its
+    own for any other path.
+    """
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    for resource in AUTH_READS:
+        control = context.api("GET", resource.path, credential=context.target.valid)
+        shown = control.json_object() if control.ok else None
+        if not shown:
+            continue
+        asked = [(method, resource.path, ANONYMOUS) for method in OTHER_METHODS]
+        asked += [("GET", path, ANONYMOUS) for path in _nearly(resource.path)]
+        asked.append(("GET", f"{resource.path}/", INVENTED))
+        for method, path, credential in asked:
+            answer = context.http.call(method, API + path, credential=credential)
+            found = answer.json_object() if answer.ok else None
+            served = found is not None and shown.keys() <= found.keys()
+            why = f"{method} {path} with {credential.shown or 'no header'} is served"
+            context.judge("NA-AUTH-050", not served, why, control, answer)
+
+
+def _nearly(path: str) -> tuple[str, ...]:
+    """Return a path with a slash at its end and at its beginning, and with a letter encoded."""
+    at = path.rindex("/") + 1
+    return f"{path}/", f"/{path}", f"{path[:at]}%{ord(path[at]):02x}{path[at + 1 :]}"
 
 
 @requirement("NA-AUTH-033", "NA-AUTH-034", "NA-AUTH-023")

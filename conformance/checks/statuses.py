@@ -18,7 +18,7 @@ from conformance.checks.answers import (
     UNKNOWN,
     is_named,
 )
-from conformance.checks.auth import INVENTED
+from conformance.checks.auth import INVENTED, altered
 from conformance.checks.dht import SENDER
 from conformance.checks.kept_passes import metadata_of, way_back
 from conformance.checks.node_reads import AUTH_READS, CONFIG
@@ -95,6 +95,7 @@ def guards_resembling(context: Context) -> None:
         (first + token[1:] if later else "", f"{first}${{TOKEN#?}}"),
         (f'"{token}"' if later else "", '\\"$TOKEN\\"'),
         (f"not-this-one,{token}" if later else "", "not-this-one,$TOKEN"),
+        *(altered(token) if context.edition >= FIFTH else ()),
         *((f"{token}{mark}" if later else "", f"$TOKEN{mark}") for mark in ".,;_"),
     ):
         if other and other not in known:

@@ -158,7 +158,7 @@ class ToyNode:
             return Response(410, {})
         if asked.path == "/login":
             return Response(302, {}, headers={"Location": "/join?from=login"})
-        if path == asked.path:
+        if path == asked.path or path != f"/{path.strip('/')}":
             return error(404, "NOT_FOUND", "no such path")
         handler = getattr(
             self, f"_{asked.method.lower()}_{path.strip('/').replace('/', '_')}", None
