@@ -229,9 +229,10 @@ class HttpClient:
                 return answer
         raise Unanswered("limited: still 429 after the requested waits", answer.exchange)
 
-    def kept(self, asked: Iterable[tuple[str, str, Credential, Json]]) -> list[Answer]:
+    def kept(self, asked: Iterable[tuple[str, str, Credential, Json | bytes]]) -> list[Answer]:
         """Send requests on one connection: method, path, credential and body, None for no body.
 
+        A body of bytes is sent as it is.
         Returns fewer answers where the target ends the connection, which it may do at any time,
         and where it asks to wait.
         """
@@ -241,7 +242,7 @@ class HttpClient:
             for method, path, credential, body in asked:
                 if answers and connection.sock is None:
                     break
-                content = encoded(body) if body is not None else None
+                content = body if isinstance(body, bytes | None) else encoded(body)
                 kind = "application/json" if content is not None else None
                 request = Request(method, path, credential, content, kind, self._timeout_s, True)
                 answers.append(self._ask(connection, request, before))

@@ -125,6 +125,7 @@ def config_mixed(context: Context) -> None:
 
 
 @requirement(
+    "NA-PATCH-101",
     "NA-PATCH-104",
     "NA-PATCH-116",
     "NA-PATCH-122",
@@ -154,7 +155,11 @@ def config_enabled(context: Context) -> None:
         result = changed.json_object() or {}
         if not taken(changed) or result.get("restart_required") is not False:
             raise Skipped(f"training.enabled is not changed at once, status {changed.status}")
-        if context.edition >= SHOWN_SINCE and result.get("updated") == [ENABLED]:
+        updated = result.get("updated")
+        if context.edition >= FIFTH and isinstance(updated, list):
+            why = f"{ENABLED} is changed to {not found[0]}, and updated is {brief(updated)}"
+            context.judge("NA-PATCH-101", ENABLED in updated, why, changed)
+        if context.edition >= SHOWN_SINCE and updated == [ENABLED]:
             shown = lookup(read_config(context), ENABLED)
             why = f"{ENABLED} was changed to {not found[0]}, and is {brief(shown)}"
             context.judge("NA-PATCH-104", shown != found, why, changed)

@@ -107,7 +107,7 @@ def _changes(config: dict[str, Json]) -> strategies.SearchStrategy[dict[str, Jso
 
 
 _PATCH_IDS = ("NA-PATCH-101", "NA-PATCH-102", "NA-PATCH-103", "NA-PATCH-104", "NA-PATCH-107",
-              "NA-PATCH-110")  # fmt: skip
+              "NA-PATCH-110", "NA-PATCH-133")  # fmt: skip
 
 
 @requirement("NA-ROUTE-014", *fields_of("patch"), *_PATCH_IDS)
@@ -230,90 +230,3 @@ def restore(context: Context, original: dict[str, Json]) -> None:
     if left:
         before = {path: wanted[path] for path in left}
         context.residue.append(f"configuration: {brief(left)} instead of {brief(before)}")
-
-
-WRONG = (
-    ("training.batch_size", "many"),
-    ("training.batch_size", True),
-    ("training.learning_rate", "fast"),
-    ("training.enabled", "yes"),
-    ("resources.cpu_threads", [1]),
-)
-# What some reader may take for a number, a switch, or nothing at all; since this edition.
-LENIENT_SINCE = 4
-LENIENT: tuple[tuple[str, Json], ...] = (
-    ("training.batch_size", "3"),
-    ("training.learning_rate", "0.002"),
-    ("training.enabled", "true"),
-    ("training.enabled", 1),
-    ("training.batch_size", 2.5),
-    ("training.batch_size", None),
-)
-
-
-SECTIONS = (b"training", b"resources")
-NO_SECTIONS = (b"[1]", b'"many"')
-# No reader can take these for their types.
-IMPOSSIBLE = {"many", "fast"}
-
-
-@requirement("NA-PATCH-105", "NA-PATCH-106", "NA-PATCH-109")
-def config_patch_refused(context: Context) -> None:
-    """PATCH values of the wrong type, which must leave the configuration unchanged."""
-    original = read_config(context)
-    tried: tuple[tuple[str, Json], ...] = WRONG
-    try:
-        if context.edition >= LENIENT_SINCE:
-            tried += LENIENT
-            # So that a key which goes back to where it began is seen.
-            near = {path: values[0] for path, values in changeable(original).items()}
-            patch(context, nested(near))
-        for path, value in tried:
-            before = flat(read_config(context))
-            if path not in before:
-                continue
-            answer = patch(context, nested({path: value}))
-            if answer.status in ABSENT or answer.status == 401:
-                raise Skipped(f"PATCH /config was answered with status {answer.status}")
-            result = answer.json_object() or {}
-            refused = 400 <= answer.status < 500 or result.get("success") is False
-            why = f"{path} = {brief(value)} was answered with {answer.status} {brief(result)}"
-            impossible = isinstance(value, list) or value in IMPOSSIBLE
-            after_answer, after = fetch(context, CONFIG)
-            # To a reader null may mean the default.
-            moved = value is None and flat(after or {}).get(path) != before[path]
-            ident = "NA-PATCH-109" if impossible else "NA-PATCH-105"
-            context.judge(ident, refused or moved, why, answer)
-            if refused and after is not None:
-                now = flat(after)
-                other = {key: now.get(key) for key in before if now.get(key) != before[key]}
-                context.judge(
-                    "NA-PATCH-106", not other, f"changed: {brief(other)}", answer, after_answer
-                )
-        if context.edition >= LENIENT_SINCE:
-            _judge_sections(context, original)
-    finally:
-        restore(context, original)
-
-
-def _judge_sections(context: Context, original: dict[str, Json]) -> None:
-    """PATCH what is no section, and a number beyond all others, which no JSON can show again."""
-    named = flat(original)
-    bodies = [b'{"%s": %s}' % (section, value) for section in SECTIONS for value in NO_SECTIONS]
-    if "training.learning_rate" in named:
-        bodies.append(b'{"training": {"learning_rate": 1e999}}')
-    for body in bodies:
-        section = body.split(b'"')[1].decode()
-        if not any(path.startswith(f"{section}.") for path in named):
-            continue
-        answer = context.api("PATCH", "/config", credential=context.target.valid, content=body)
-        if answer.status in (*ABSENT, 401):
-            return
-        result = answer.json_object() or {}
-        refused = 400 <= answer.status < 500 or result.get("success") is False
-        after_answer, after = fetch(context, CONFIG)
-        shown = flat(after or {})
-        # Who takes it for the largest number there is, or for none, still shows a number.
-        taken = body.endswith(b"1e999}}") and is_number(shown.get("training.learning_rate"))
-        why = f"{body.decode()} was answered with {answer.status} {brief(result)}"
-        context.judge("NA-PATCH-109", refused or taken, why, answer, after_answer)

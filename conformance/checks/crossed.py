@@ -189,7 +189,7 @@ def meanwhile(
 @requirement(GUARDED)
 def guards_meanwhile(context: Context) -> None:
     """GET and PATCH without a valid token, while generations of both accounts are made."""
-    readers = [
+    readers: list[Callable[[], Answer]] = [
         partial(context.api, "GET", resource.path, credential=reader)
         for resource in AUTH_READS
         for reader in (ANONYMOUS, INVENTED)

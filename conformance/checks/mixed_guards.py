@@ -162,7 +162,7 @@ def token_elsewhere(context: Context) -> None:
 
 @requirement("NA-AUTH-050")
 def guards_elsewhere(context: Context) -> None:
-    """GET paths that are nearly those of Auth routes, and these with other methods, without a token.
+    """GET paths nearly those of Auth routes, and use other methods there, without a valid token.
 
     What is answered with success has to be the resource to count: a server may have a page of its
     own for any other path.

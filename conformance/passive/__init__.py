@@ -3,13 +3,15 @@
 Invariant: nothing here sends a request, so this runs on every exchange at no cost to the target.
 """
 
+from conformance.editions import FIFTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.strictjson import Json, NotJson, brief, is_int, is_number
 
 BODY = frozenset({"GEN-010", "GEN-011", "GEN-012"})
 ERROR = frozenset(
-    f"NA-ERR-{number:03d}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 18, 19, 28)
+    f"NA-ERR-{number:03d}"
+    for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 18, 19, 28, 60, 61, 62)
 )
 # Every answer of a documented operation shows its status and its numbers.
 CALL = frozenset({"GR-CODE-001", "GR-SANE-001"})
@@ -20,6 +22,7 @@ CHECKS = {"passive-body": BODY, "passive-error": ERROR}
 DOCUMENTED_CODES = {401: "UNAUTHORIZED", 402: "INSUFFICIENT_BALANCE", 429: "RATE_LIMITED"}
 # Statuses of refusals that come from the API itself, not from a server or a proxy before it.
 REFUSALS = (400, 403, 409, 422)
+FORBIDDEN = 403
 NO_SUCH_ROUTE = "/no-such-route-of-the-document"
 TRACES = (b"Traceback (most recent call last)", b"goroutine 1 [", b"\tat java.", b"panicked at")
 
@@ -136,7 +139,23 @@ def _judge_other_error(findings: Findings, answer: Answer) -> None:
     if code == DOCUMENTED_CODES[429]:
         why = f"error.code is {code}, and the status {answer.status}"
         findings.fails("NA-ERR-028", why, answer)
+    if findings.edition >= FIFTH and isinstance(error, dict):
+        _judge_parts(findings, error, answer)
     why = f"a {answer.status} without error.code and error.message"
     findings.judge("NA-ERR-012", fits, why, answer)
     if answer.status in REFUSALS and NO_SUCH_ROUTE not in answer.exchange.request["url"]:
         findings.judge("NA-ERR-018", fits, why, answer)
+
+
+def _judge_parts(findings: Findings, error: dict[str, Json], answer: Answer) -> None:
+    """Rule on the code and the details of an error whose status the document does not name."""
+    code, details = error.get("code"), error.get("details")
+    if details is not None:
+        why = f"error.details of a {answer.status} is {brief(details)}, not an object"
+        findings.judge("NA-ERR-060", isinstance(details, dict), why, answer)
+    # Who is forbidden something is told so in whatever words.
+    of_others = [DOCUMENTED_CODES[402], *([DOCUMENTED_CODES[401]] * (answer.status != FORBIDDEN))]
+    if isinstance(code, str):
+        why = f"error.code is {brief(code)}, and the status {answer.status}"
+        findings.judge("NA-ERR-061", code not in of_others, why, answer)
+        findings.judge("NA-ERR-062", bool(code.strip()), f"a {answer.status} has no code", answer)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 
 from conformance.catalogue import fields_of
+from conformance.editions import FIFTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.passive import results
@@ -44,6 +45,7 @@ OPEN = {path for _, path in RESOURCES if path.startswith("/api/training")} | {
     f"{API}/{name}" for name in ("status", "metrics", "health", "network")
 }
 # These say in a field whether there is a result. Where it is missing, that is judged too.
+UPDATED, TWICE = "NA-PATCH-102", "NA-PATCH-133"
 SUCCEEDING = ("stake", "unstake", "patch")
 _PARAMETERS = {
     "max_tokens": is_int, "temperature": is_number, "top_p": is_number, "top_k": is_int,
@@ -62,7 +64,7 @@ def ids() -> frozenset[str]:
     """Return the requirements that any answer may prove or violate."""
     names = (*RESOURCES.values(), "inference")
     found = {ident for name in names for ident in (*fields_of(name), *ids_for(name))}
-    return frozenset(found) | set(FORMAT_IDS) | results.IDS | stream_ids()
+    return frozenset(found) | {UPDATED, TWICE} | set(FORMAT_IDS) | results.IDS | stream_ids()
 
 
 def judge_resource(
@@ -79,6 +81,24 @@ def judge_resource(
     if name not in SUCCEEDING or document.get("success") is not False:
         judge_shape(findings, name, document, answer)
         judge_meaning(findings, name, document, answer, changed=changed)
+    if name == "patch" and findings.edition >= FIFTH and document.get("success") is True:
+        _judge_updated(findings, body, document.get("updated"), answer)
+
+
+def _judge_updated(findings: Findings, body: Json, updated: Json, answer: Answer) -> None:
+    """Rule on the keys that a change is said to have changed: each was sent, and is there once."""
+    if not isinstance(body, dict) or not isinstance(updated, list):
+        return
+    sent = {
+        f"{section}.{key}"
+        for section, inner in body.items()
+        for key in (inner if isinstance(inner, dict) else ())
+    }
+    keys = [key for key in updated if isinstance(key, str)]
+    surplus = sorted({*keys} - sent - {*body})
+    findings.judge(UPDATED, not surplus, f"updated names {surplus}", answer)
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    findings.judge(TWICE, not twice, f"updated names {twice} more than once", answer)
 
 
 def _moves_money(name: str, body: Json) -> bool:

@@ -326,6 +326,8 @@ class ToyNode:
             fits = isinstance(value, wanted.get(key, int))
             if not fits or (key != "enabled" and isinstance(value, bool)):
                 return error(400, "INVALID_REQUEST", f"{section}.{key} is of the wrong type")
+            if value < 0:
+                return error(400, "INVALID_REQUEST", f"{section}.{key} is below 0")
         for section, key, value in changes:
             self.config[section][key] = value
         updated = [f"{section}.{key}" for section, key, _ in changes]
