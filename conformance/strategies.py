@@ -148,6 +148,11 @@ NEARLY_JSON = (
     b'{"prompt": "Hello", "max_tokens": 1} and more',
     b'{"prompt": "Hello", "max_tokens": 1}{"prompt": "Hello", "max_tokens": 1}',
 )
+# Numbers that are JSON, and more than any reader's own numbers hold; beside other good values.
+BEYOND = (
+    b'{"prompt": "Hello", "max_tokens": 1, "temperature": 1e999}',
+    b'{"prompt": "Hello", "top_p": 0.9, "top_k": 5, "stop": ["END"], "temperature": 2.01}',
+)
 # A text that is no UTF-8 is no JSON (RFC 8259), which lets a reader take more than JSON: several
 # put replacements in the place of such bytes.
 NOT_UTF8 = b'{"prompt": "Hello \xff\xfe", "max_tokens": 1}'

@@ -2,6 +2,7 @@
 
 from conformance.checks import (
     absent_passes,
+    accepted,
     accounts,
     addresses,
     auth,
@@ -101,6 +102,7 @@ from conformance.checks import (
     stops,
     stream,
     trained_passes,
+    stream_beside,
     training,
     transfers,
     unpaid,
@@ -118,6 +120,7 @@ from conformance.checks import (
 
 __all__ = [
     "absent_passes",
+    "accepted",
     "accounts",
     "addresses",
     "auth",
@@ -217,6 +220,7 @@ __all__ = [
     "stops",
     "stream",
     "trained_passes",
+    "stream_beside",
     "training",
     "transfers",
     "unpaid",

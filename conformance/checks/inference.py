@@ -272,9 +272,10 @@ def inference_refused(context: Context) -> None:
     context.observe("NA-INF-029", f"an unknown parameter: status {answer.status}", answer)
     if context.edition >= FIFTH:
         _judge_negative(context)
-        account, odd = context.target.valid, strategies.NOT_UTF8
-        answer = context.api("POST", "/inference", credential=account, content=odd)
-        refuse("NA-INF-052", answer, odd.decode("utf-8", "replace"))
+        account, odd = context.target.valid, [("NA-INF-052", strategies.NOT_UTF8)]
+        for ident, content in (*odd, *(("NA-INF-007", number) for number in strategies.BEYOND)):
+            answer = context.api("POST", "/inference", credential=account, content=content)
+            refuse(ident, answer, content.decode("utf-8", "replace"))
 
 
 def _judge_negative(context: Context) -> None:

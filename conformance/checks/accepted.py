@@ -1,0 +1,123 @@
+"""Interface 4, 4.1 and 7.1: requests that say what they accept, and what no route asks for.
+
+Browsers and libraries name kinds of bodies and compressions, and write media types as they like.
+Other requests here have a query where none is shown, or another method.
+"""
+
+import gzip
+import zlib
+from contextlib import suppress
+from itertools import product
+
+from conformance.checks.auth import OPEN_READS, TOO_MANY
+from conformance.checks.node_reads import AUTH_READS, CONFIG, STATUS
+from conformance.checks.reading import Resource
+from conformance.checks.training import GLOBAL
+from conformance.checks.written import GENERATED, TOKENS
+from conformance.context import API, Context
+from conformance.editions import FIFTH
+from conformance.findings import Skipped
+from conformance.httpwire import ANONYMOUS, USUAL, Answer, Written, encoded
+from conformance.registry import requirement
+from conformance.strictjson import Json, NotJson, parse
+
+SPOKEN, LETTERS, QUERIED, METHOD = "GEN-030", "GEN-031", "NA-ROUTE-030", "NA-ERR-063"
+ONLY_JSON = Written(accept="application/json")
+OF_BROWSERS = Written(accept="text/html,application/xhtml+xml;q=0.9,*/*;q=0.8")
+PACKED = Written(others=(("Accept-Encoding", "gzip, deflate"),))
+CAPITALS = Written(content_type="Application/JSON")
+# Routes that are asked with a method that they have not.
+POSTED = (*OPEN_READS, *AUTH_READS)
+ACTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
+
+
+def _ask(context: Context, resource: Resource, written: Written = USUAL, query: str = "") -> Answer:
+    credential = context.target.valid if resource.auth else ANONYMOUS
+    path = f"{resource.prefix}{resource.path}{query}"
+    return context.http.call("GET", path, credential=credential, written=written)
+
+
+def _generate(context: Context, written: Written) -> Answer:
+    if context.budget.exhausted:
+        raise context.budget.used_up()
+    answer = context.http.call(
+        "POST", f"{API}/inference", credential=context.target.valid, content=encoded(GENERATED),
+        timeout_s=context.target.inference_timeout_s, written=written,
+    )  # fmt: skip
+    if answer.ok:
+        context.budget.charge_stream(TOKENS)
+    return answer
+
+
+def _unpacked(answer: Answer) -> Json:
+    """Return the value in a body, which is packed as its header says; raise `NotJson`."""
+    body, packing = answer.body, answer.header("Content-Encoding").strip().lower()
+    with suppress(OSError, EOFError, zlib.error):
+        if packing in ("gzip", "x-gzip"):
+            body = gzip.decompress(body)
+        elif packing == "deflate":
+            body = zlib.decompress(body)
+    return parse(body).value
+
+
+@requirement(SPOKEN, LETTERS)
+def bodies_accepted(context: Context) -> None:
+    """GET and POST with other headers Accept, Accept-Encoding and Content-Type."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    for resource, written in product((STATUS, CONFIG), (ONLY_JSON, OF_BROWSERS, PACKED)):
+        control = _ask(context, resource)
+        if control.ok and control.json_object() is not None:
+            _judge_json(context, written, control, _ask(context, resource, written))
+    control = _generate(context, USUAL)
+    if not control.ok:
+        raise Skipped(f"POST /inference was answered with status {control.status}")
+    for written in (ONLY_JSON, PACKED):
+        _judge_json(context, written, control, _generate(context, written))
+    answer = _generate(context, CAPITALS)
+    if answer.status < 500:
+        why = f"a body of {CAPITALS.content_type} is answered with status {answer.status}"
+        context.judge(LETTERS, answer.ok, why, control, answer)
+
+
+def _judge_json(context: Context, written: Written, control: Answer, answer: Answer) -> None:
+    """Rule on an answer that is JSON in the usual form of the request."""
+    shown = dict(written.others).get("Accept-Encoding") or f"Accept: {written.accept}"
+    if answer.ok:
+        try:
+            value, fault = _unpacked(answer), ""
+        except NotJson as reason:
+            value, fault = None, str(reason)
+        why = f"with {shown} the body is no JSON object: {fault}"
+        context.judge(SPOKEN, isinstance(value, dict), why, control, answer)
+    elif written is ONLY_JSON and answer.status in (404, 406, 415):
+        why = f"with {shown} the status is {answer.status}"
+        context.fails(SPOKEN, why, control, answer)
+
+
+@requirement(QUERIED)
+def queries_unread(context: Context) -> None:
+    """GET routes that have no parameters with a query."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    for resource in (*OPEN_READS, *AUTH_READS, GLOBAL):
+        control = _ask(context, resource)
+        answer = _ask(context, resource, query="?_=1")
+        if control.ok and answer.status < 500:
+            why = f"GET {resource.path} with the query _=1 has status {answer.status}"
+            context.judge(QUERIED, answer.ok, why, control, answer)
+
+
+@requirement(METHOD)
+def methods_absent(context: Context) -> None:
+    """POST where the document shows a GET only, and GET where it shows a POST only."""
+    if context.edition < FIFTH:
+        raise Skipped("later editions ask for it")
+    token = context.target.valid
+    empty: dict[str, Json] = {}
+    asked = [("POST", resource.path, empty) for resource in POSTED]
+    for method, path, body in (*asked, *(("GET", path, None) for path in ACTED)):
+        answer = context.http.call(method, API + path, credential=token, json_body=body)
+        if answer.status < 500 and answer.status != TOO_MANY:
+            why = f"{method} {path} is answered with status {answer.status}"
+            context.judge(METHOD, not answer.ok, why, answer)
