@@ -19,7 +19,7 @@ COUNTED, TOKENS = "NA-COUNT-009", "NA-COUNT-010"
 
 
 @requirement(
-    "NA-SANE-040", "NA-SANE-041", "NA-SANE-046", "NA-SANE-062", "NA-SANE-063", "NA-INF-060",
+    "NA-SANE-040", "NA-SANE-041", "NA-SANE-046", "NA-INF-060",
     COUNTED, TOKENS,
 )  # fmt: skip
 def lasting_names(context: Context) -> None:

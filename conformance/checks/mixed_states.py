@@ -23,12 +23,14 @@ from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import API, Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
-from conformance.httpwire import ANONYMOUS, Answer
+from conformance.httpwire import ANONYMOUS, Answer, Unanswered
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json
 
 TRIES, BETWEEN_S = 3, 0.3
+# So long a client waits that leaves.
+LEFT_S = 0.02
 BODY: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 2}
 # The statuses of a route that is not there, or that cannot answer.
 ABSENT = (404, 405, 501)
@@ -39,7 +41,7 @@ AGAIN = (
     "shape-status", "shape-metrics", "shape-network", "shape-balance", "shape-transactions",
     "shape-layers", "shape-config", "shape-proofs", "shape-training-global",
     "shape-training-verify", "training-relations", "training-local", "status-sane", "metrics-sane",
-    "config-sane", "layers-sane", "pages-whole",
+    "config-sane", "layers-sane", "pages-whole", "training-beside",
 )  # fmt: skip
 # Of the states, those that change what is read; the others only add to it.
 OF_TRAINING = "training"
@@ -101,9 +103,23 @@ def _states(context: Context) -> Generator[str]:
         if answer.ok:
             context.budget.charge(AMOUNT)
         yield f"after POST {path} with status {answer.status}"
+    if context.edition >= FIFTH:
+        _leave(context)
+        yield "after a stream was left before its end"
 
 
-@requirement("NA-ROUTE-018")
+def _leave(context: Context) -> None:
+    """Ask for a long stream, and close the connection soon; a fast node has sent all of it."""
+    context.budget.charge_stream(LONG)
+    body: dict[str, Json] = {**BODY, "max_tokens": LONG, "stream": True}
+    with suppress(Unanswered):
+        context.http.call(
+            "POST", f"{API}/inference", credential=context.target.valid, json_body=body,
+            timeout_s=LEFT_S,
+        )  # fmt: skip
+
+
+@requirement("NA-ROUTE-018", "NA-SANE-063")
 def mixed_states(context: Context) -> None:
     """Ask all routes that are served once more in several states of the node."""
     routes = _routes(context)

@@ -58,7 +58,8 @@ def _must_read(context: Context, resource: Resource) -> tuple[Answer, dict[str, 
 
 
 @requirement(
-    "NA-SANE-001", "NA-SANE-002", "NA-SANE-016", "NA-SANE-023", "NA-SANE-028", "NA-SANE-044"
+    "NA-SANE-001", "NA-SANE-002", "NA-SANE-016", "NA-SANE-023", "NA-SANE-028", "NA-SANE-044",
+    "NA-SANE-062",
 )  # fmt: skip
 def status_sane(context: Context) -> Pauses:
     """GET the node status twice, a second apart, and remember when it was."""

@@ -123,7 +123,7 @@ def training_agreement(context: Context) -> None:
         )
 
 
-@requirement("TR-RULE-014")
+@requirement("TR-RULE-014", "TR-RULE-030")
 def training_relations(context: Context) -> None:
     """Compare the quick verification with the global one, sampled A, B, A."""
     for _ in range(TRIES):
@@ -161,7 +161,7 @@ def _share(text: Json) -> float | None:
     return float(text.strip().rstrip("%").strip().replace(",", ".")) / 100
 
 
-@requirement("TR-RULE-015", "TR-RULE-030")
+@requirement("TR-RULE-015")
 def training_local(context: Context) -> None:
     """Compare the node_id of the global verification's local part with that of the status."""
     status_answer, status = fetch(context, STATUS)

@@ -18,7 +18,7 @@ from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import Pauses, requirement
 from conformance.shapes import lookup
-from conformance.strictjson import Json, brief, is_int
+from conformance.strictjson import Json, brief, is_int, is_number
 from conformance.times import parse_timestamp
 
 TIMES, PAGE, TRIES = 6, 8, 3
@@ -77,7 +77,7 @@ def metrics_watched(context: Context) -> None:
             context.judge("NA-SANE-026", held, f"{what} {brief(shown, 160)}", *answers)
 
 
-@requirement("NA-SANE-027")
+@requirement("NA-SANE-027", "NA-SANE-069")
 def metrics_moving(context: Context) -> None:
     """GET the metrics before and after a generation, some seconds apart."""
     first_answer, first = _metrics(context)
@@ -90,6 +90,10 @@ def metrics_moving(context: Context) -> None:
     stamps = [look.get("timestamp") for look in (first, second)]
     if not all(totals) or totals[0] == totals[1] or not all(isinstance(s, str) for s in stamps):
         raise Skipped("the metrics are those of before")
+    rate = lookup(second, "inference.requests_per_minute")
+    if context.edition >= FIFTH and rate and is_number(rate[0]):
+        why = f"requests_per_minute is {rate[0]}, requests_total went {brief(totals)}"
+        context.judge("NA-SANE-069", rate[0] > 0, why, first_answer, asked, second_answer)
     why = f"timestamp is still {brief(stamps[0])}, requests_total went {brief(totals)}"
     shown = (first_answer, asked, second_answer)
     context.judge("NA-SANE-027", stamps[0] != stamps[1], why, *shown)

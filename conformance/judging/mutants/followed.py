@@ -30,6 +30,7 @@ from conformance.judging.mutants import (
     money,
     openai_mixed,
     overlay,
+    texts,
 )
 from conformance.judging.mutants.followed_calls import GRPC, OF_TOY
 from conformance.judging.mutants.followed_more import HTTP as MORE
@@ -353,5 +354,6 @@ HOOKS_OF_TOY = (
     *odd.HTTP, *following.HTTP, *left.HTTP, *places.HTTP, *mixed.HTTP, *mixed_native.HTTP,
     *openai_mixed.HTTP, *figures.HTTP, *refused.HTTP, *crossed.HTTP,
     *edges.HTTP, *later.HTTP, *lasting.HTTP, *overlay.HTTP, *natives.HTTP, *money.HTTP,
+    *texts.HTTP,
 )  # fmt: skip
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in HOOKS_OF_TOY]
