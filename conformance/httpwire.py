@@ -232,12 +232,10 @@ class HttpClient:
     def kept(self, asked: Iterable[tuple[str, str, Credential, Json | bytes]]) -> list[Answer]:
         """Send requests on one connection: method, path, credential and body, None for no body.
 
-        A body of bytes is sent as it is.
-        Returns fewer answers where the target ends the connection, which it may do at any time,
-        and where it asks to wait.
+        Bytes are sent as they are. Fewer answers are returned where the target ends the connection,
+        which it may do at any time, and where it asks to wait.
         """
-        answers, before = list[Answer](), list[str]()
-        connection = self._connection(self._timeout_s)
+        answers, before, connection = list[Answer](), list[str](), self._connection(self._timeout_s)
         try:
             for method, path, credential, body in asked:
                 if answers and connection.sock is None:

@@ -153,7 +153,8 @@ class Below:
         if asked.path != CONFIG:
             return
         body = asked.body if isinstance(asked.body, dict) else {}
-        size = (body.get("training") or {}).get("batch_size") if asked.method == "PATCH" else None
+        section = body.get("training") if asked.method == "PATCH" else None
+        size = section.get("batch_size") if isinstance(section, dict) else None
         if isinstance(size, int):
             self.size = size if size < 0 else None
         if isinstance(size, int) and size < 0:
