@@ -74,9 +74,9 @@ def _judge_default(context: Context, made_by: Making) -> None:
 def _streamed(context: Context, body: dict[str, Json]) -> tuple[Answer, int]:
     answer, values = _events(context, {"prompt": PROMPT, "temperature": 0, **body})
     made = [found for value in values for found in lookup(value, "usage.completion_tokens")]
-    if not made or not is_int(made[0]):
+    if not made or not is_int(made[-1]):
         raise Skipped("the stream has no usage")
-    return answer, int(made[0])
+    return answer, int(made[-1])
 
 
 def stream_values(context: Context, body: dict[str, Json]) -> tuple[Answer, list[dict[str, Json]]]:
@@ -199,10 +199,10 @@ def _judge_usage(context: Context, prompt: str) -> None:
     streamed = [found for value in values for found in lookup(value, "usage.prompt_tokens")]
     plain = context.infer({"prompt": prompt, "max_tokens": 2, "temperature": 0})
     found = lookup(plain.json_object() or {}, "usage.prompt_tokens")
-    if not plain.ok or not streamed or not found or not (is_int(streamed[0]) and is_int(found[0])):
+    if not plain.ok or not streamed or not found or not (is_int(streamed[-1]) and is_int(found[0])):
         raise Skipped("one of the two has no usage")
-    why = f"prompt_tokens is {streamed[0]} in the stream, and {found[0]} in the result"
-    context.judge("NA-SSE-017", streamed[0] == found[0], why, answer, plain)
+    why = f"prompt_tokens is {streamed[-1]} in the stream, and {found[0]} in the result"
+    context.judge("NA-SSE-017", streamed[-1] == found[0], why, answer, plain)
 
 
 @requirement("NA-COUNT-004", "NA-COUNT-005")
@@ -213,7 +213,7 @@ def stream_counted(context: Context) -> None:
         before = counted(context)
         answer, values = stream_values(context, {"max_tokens": 3})
         used = [found for value in values for found in lookup(value, "usage.completion_tokens")]
-        made = int(used[0]) if used and is_int(used[0]) else 0
+        made = int(used[-1]) if used and is_int(used[-1]) else 0
         after = counted_after(context, before, tokens=bool(made))
         asked, tokens = after[0] - before[0], after[1] - before[1]
         shown = (before[2], answer, after[2])

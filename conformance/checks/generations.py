@@ -196,7 +196,7 @@ def stream_counted_once(context: Context) -> None:
         before = counted(context)
         shown, values = stream_values(context, {"max_tokens": 3})
         used = [found for value in values for found in lookup(value, "usage.completion_tokens")]
-        made = float(used[0]) if used and is_int(used[0]) else 0.0
+        made = float(used[-1]) if used and is_int(used[-1]) else 0.0
         after = counted_after(context, before, tokens=bool(made))
         steps.append((after[0] - before[0], after[1] - before[1], made))
     if shown is None:

@@ -96,5 +96,5 @@ def _ask(context: Context, body: dict[str, Json]) -> None:
     if all(isinstance(value, dict) for value in values):
         made = [found for value in values for found in lookup(value, "usage.completion_tokens")]
         tokens = sum(not is_final(value) for value in values)
-        if made and is_int(made[0]):
-            context.observe("NA-SSE-011", f"{tokens} token events, {made[0]} tokens", answer)
+        if made and is_int(made[-1]):
+            context.observe("NA-SSE-011", f"{tokens} token events, {made[-1]} tokens", answer)

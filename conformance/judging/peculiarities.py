@@ -263,6 +263,9 @@ VARIANTS: dict[str, Http] = {
     "the final event has an index": events(
         lambda values: [*values[:-1], {**values[-1], "index": 99}]),
     "a token that reads [DONE]": inference(reads_done, stream=True),
+    "the usage so far beside each token": events(
+        lambda values: [{"finish_reason": None, "usage": {"completion_tokens": i + 1}, **v}
+                        for i, v in enumerate(values)]),
     "empty tokens": events(lambda values: [
         {**v, "token": ""} if "index" in v else v for v in values]),
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """Mutants that several answers of a run show, and requests that are written or sent otherwise."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from conformance.judging.toy.node import SECOND, TOKEN
 API, GLOBAL, VERIFY = "/api/v1", "/api/training/global", "/api/training/verify"
 STATUS, METRICS, PEERS = f"{API}/status", f"{API}/metrics", f"{API}/peers"
 NETWORK, HEALTH, LAYERS = f"{API}/network", f"{API}/health", f"{API}/layers"
+MOST_IN_TWO_BYTES = 65535
 VALID = f"Bearer {TOKEN}"
 Rewriting = Callable[[Sent], Sent]
 
@@ -109,6 +111,15 @@ def without_others(sent: Sent) -> Sent:
     if sent.target != INFERENCE or not sent.body.startswith(b'{"prompt": "Hello", "top_p"'):
         return sent
     return replace(sent, body=json.dumps({"prompt": "Hello"}).encode())
+
+
+def two_bytes(sent: Sent) -> Sent:
+    """Keep sixteen bits of how many tokens are asked for."""
+    most = re.search(rb'"max_tokens": (\d+)', sent.body)
+    if most is None or int(most[1]) <= MOST_IN_TWO_BYTES:
+        return sent
+    kept = b"%d" % (int(most[1]) & MOST_IN_TWO_BYTES)
+    return replace(sent, body=sent.body[: most.start(1)] + kept + sent.body[most.end(1) :])
 
 
 class ForBrowsers:
@@ -236,6 +247,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-SANE-069", on(METRICS, put("inference.requests_per_minute", 0))),
     ("NA-INF-060", more_for_second),
     ("NA-INF-007", Sending(infinite)),
+    ("NA-INF-049", Sending(two_bytes)),
     ("NA-INF-007", Sending(without_others)),
     ("NA-SSE-030", inference(counts_asked, stream=True)),
     ("NA-SSE-031", inference(
