@@ -22,7 +22,7 @@ CHECKS = {"passive-body": BODY, "passive-error": ERROR}
 DOCUMENTED_CODES = {401: "UNAUTHORIZED", 402: "INSUFFICIENT_BALANCE", 429: "RATE_LIMITED"}
 # Statuses of refusals that come from the API itself, not from a server or a proxy before it.
 REFUSALS = (400, 403, 409, 422)
-FORBIDDEN = 403
+FORBIDDEN, UNSTAKE = 403, "/wallet/unstake"
 NO_SUCH_ROUTE = "/no-such-route-of-the-document"
 TRACES = (b"Traceback (most recent call last)", b"goroutine 1 [", b"\tat java.", b"panicked at")
 
@@ -139,11 +139,12 @@ def _judge_other_error(findings: Findings, answer: Answer) -> None:
     if code == DOCUMENTED_CODES[429]:
         why = f"error.code is {code}, and the status {answer.status}"
         findings.fails("NA-ERR-028", why, answer)
-    if findings.edition >= FIFTH and isinstance(error, dict):
+    known = NO_SUCH_ROUTE not in answer.exchange.request["url"]
+    if findings.edition >= FIFTH and isinstance(error, dict) and known:
         _judge_parts(findings, error, answer)
     why = f"a {answer.status} without error.code and error.message"
     findings.judge("NA-ERR-012", fits, why, answer)
-    if answer.status in REFUSALS and NO_SUCH_ROUTE not in answer.exchange.request["url"]:
+    if answer.status in REFUSALS and known:
         findings.judge("NA-ERR-018", fits, why, answer)
 
 
@@ -153,8 +154,9 @@ def _judge_parts(findings: Findings, error: dict[str, Json], answer: Answer) -> 
     if details is not None:
         why = f"error.details of a {answer.status} is {brief(details)}, not an object"
         findings.judge("NA-ERR-060", isinstance(details, dict), why, answer)
-    # Who is forbidden something is told so in whatever words.
-    of_others = [DOCUMENTED_CODES[402], *([DOCUMENTED_CODES[401]] * (answer.status != FORBIDDEN))]
+    # Who is forbidden something, or has not staked as much, is told so in whatever words.
+    of_others = [DOCUMENTED_CODES[401]] if answer.status != FORBIDDEN else []
+    of_others += [] if UNSTAKE in answer.exchange.request["url"] else [DOCUMENTED_CODES[402]]
     if isinstance(code, str):
         why = f"error.code is {brief(code)}, and the status {answer.status}"
         findings.judge("NA-ERR-061", code not in of_others, why, answer)
