@@ -141,7 +141,9 @@ def unended(asked: Asked, response: Response) -> None:
 def overrun(body: Any, response: Response) -> None:
     """Report one token more than requested; the text stays as it is."""
     many = body.get("max_tokens", 100) + 1
-    usage = {"prompt_tokens": 2, "completion_tokens": many, "total_tokens": many + 2}
+    shown = response.events[-1] if response.events is not None else response.json
+    read = shown["usage"]["prompt_tokens"]
+    usage = {"prompt_tokens": read, "completion_tokens": many, "total_tokens": many + read}
     if response.events is not None:
         response.events[-1]["usage"] = usage
     else:

@@ -285,8 +285,10 @@ HTTP = [*ROUTES, *MONEY, *NATIVE, *BODIES, *REFUSALS, *INFERENCES, *EVENTS, *CHA
 ROWS: list[tuple[str, Http, Grpc]] = [(ident, hook, no_grpc_hook) for ident, hook in HTTP]
 ROWS += [(ident, no_http_hook, hook) for ident, hook in GRPC]
 ROWS += [(ident, hook, no_grpc_hook) for ident, hook in openai.ROWS]
-# Their checks run others again, and name what these find; and every answer to a pass is judged.
-AGAIN = frozenset({"NA-AUTH-036", "PL-FWD-020"}) | passes.IDS
+# Their checks run others again, and name what these find; and every answer to a pass is judged, and
+# every answer of a run held against those before it, for figures that a mutant gives in some
+# answers only, or for all alike.
+AGAIN = passes.IDS | {"NA-AUTH-036", "PL-FWD-020", "NA-INF-060", "NA-SANE-060", "NA-SANE-062"}
 # These violate other requirements too, which the same answer shows.
 TOGETHER = {
     # The first mutant answers every request with one checkpoint, so it ignores the hash too. Each
