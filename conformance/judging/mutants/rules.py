@@ -335,7 +335,7 @@ TOGETHER = {
     "NA-WALLET-051": {"NA-SANE-041"},
     "NA-ERR-024": {"NA-SANE-041"},
     # A body that is no JSON is taken for none, as null is.
-    "NA-INF-021": {"NA-INF-031"},
+    "NA-INF-021": {"NA-INF-031", "NA-INF-007"},
     "NA-WALLET-048": {"NA-SANE-041"},
     "NA-INF-026": {"NA-SANE-041"},
     "NA-SANE-002": {"NA-SANE-040"},
