@@ -376,7 +376,7 @@ TOGETHER = {
     "NA-AUTH-004": {"NA-AUTH-017"},
     # A token that gets 401 in between is seen wherever that happens.
     "NA-AUTH-031": {"NA-AUTH-022"},
-    "NA-PATCH-105": {"NA-PATCH-109"},
+    "NA-PATCH-105": {"NA-PATCH-109", "NA-PATCH-131"},
     "GR-CODE-001": {"GR-CODE-010", "GR-CODE-011"},
     "PL-FWD-002": {"PL-FWD-007"},
     "DH-003": {"DH-018"},
