@@ -38,6 +38,8 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 ROUNDED = 0.06
 # All is well where more than this share of the exchanges succeeds.
 ENOUGH = 0.5
+# Of more nodes a rounded share does not show how many they are.
+FEW_NODES, LAST_DIGIT = 20, 0.01
 Documents = Mapping[str, dict[str, Json]]
 Values = tuple[Any, ...]
 
@@ -135,6 +137,17 @@ def _trains(training: Json, enabled: Json) -> bool:
     return training is not True or enabled is not False
 
 
+def _is_share(rate: Json, nodes: Json) -> bool:
+    """Whether a rounded rate is one of a whole number of these nodes, if they are few."""
+    if not is_number(rate) or not is_int(nodes) or not 1 <= nodes <= FEW_NODES:
+        return True
+    return abs(rate * nodes - round(rate * nodes)) <= LAST_DIGIT * (nodes + 1)
+
+
+def _once(listed: Json) -> bool:
+    return not isinstance(listed, list) or len(set(map(brief, listed))) == len(listed)
+
+
 def _reached(done: Json, told: Json) -> bool:
     """Whether a round is not behind what is known of it; 0 may say that none is told."""
     return not (is_int(done) and is_int(told) and told) or done <= told
@@ -194,6 +207,13 @@ TRAINING = (
     Relation(
         "TR-SAME-005", ("training-global local.is_training", "status training.enabled"), _trains
     ),
+    Relation("TR-SAME-007", ("training-global local.current_loss", "status training.loss"), _near),
+    Relation(
+        "TR-SAME-008",
+        ("training-global hash_agreement_rate", "training-global total_nodes_training"),
+        _is_share,
+    ),
+    Relation("TR-SAME-009", ("training-global data_shards_covered",), _once),
 )
 OVER_GRPC = (
     Relation("GR-GOSSIP-020", (f"{INFO} version", f"{GOSSIP} current_round"), _reached),

@@ -21,12 +21,11 @@ IDS = frozenset({COUNTED, COUNTED_ELSE, OF_TRAINING, STAYS, RETURNS, READ})
 # What is counted from a node's start on, by the resource that shows it.
 COUNTS: dict[str, dict[str, tuple[str, ...]]] = {
     "metrics": {
-        COUNTED: (
-            "inference.requests_total", "inference.tokens_generated", "training.steps_total",
-        ),
+        COUNTED: ("inference.requests_total", "inference.tokens_generated"),
         COUNTED_ELSE: (
-            "training.gradients_submitted", "training.gradients_accepted", "network.bytes_sent",
-            "network.bytes_received", "network.rpc_calls", "rewards.earned_total",
+            "training.steps_total", "training.gradients_submitted",
+            "training.gradients_accepted", "network.bytes_sent", "network.bytes_received",
+            "network.rpc_calls", "rewards.earned_total",
         ),
     },
     "training-global": {OF_TRAINING: ("local.training_rounds", "diloco.outer_step_count")},

@@ -21,13 +21,13 @@ LISTED, OF_OTHERS, ONE, FALLS = "NA-WALLET-053", "NA-QUERY-030", "NA-QUERY-031",
 BEHIND, REWARD, NAMED = "NA-QUERY-033", "NA-QUERY-034", "NA-QUERY-035"
 RECEIVED = "NA-QUERY-036"
 MOST = {"transactions": "NA-QUERY-002", "proofs": "NA-QUERY-005"}
-PROOF, PROOF_NAMED, LAYER = "NA-PROOFS-030", "NA-PROOFS-031", "NA-PROOFS-032"
+PROOF, PROOF_NAMED = "NA-PROOFS-030", "NA-PROOFS-031"
 COUNTED, COUNTS_FALL, PAID = "NA-PROOFS-033", "NA-PROOFS-034", "NA-PROOFS-035"
 NONE = "NA-PROOFS-036"
 HISTORY_IDS = frozenset(
     {OFFSET, LIMIT, LENGTH, LISTED, OF_OTHERS, ONE, FALLS, BEHIND, REWARD, NAMED, RECEIVED}
 ) | {MOST["transactions"]}
-PROOF_IDS = frozenset({PROOF, PROOF_NAMED, LAYER, COUNTED, COUNTS_FALL, PAID, NONE, MOST["proofs"]})
+PROOF_IDS = frozenset({PROOF, PROOF_NAMED, COUNTED, COUNTS_FALL, PAID, NONE, MOST["proofs"]})
 IDS = HISTORY_IDS | PROOF_IDS
 # The largest limit is not specified, but each node with pages has some of this length.
 SMALL = 10
@@ -78,8 +78,6 @@ class Lists:
     """Whether proofs share their ids."""
     totals: dict[Credential, tuple[int, Exchange]] = field(default_factory=dict)
     counts: dict[tuple[Credential, str], tuple[float, Exchange]] = field(default_factory=dict)
-    layers: tuple[int, Exchange] | None = None
-    """How many the model has."""
     unlike: Counter[tuple[Hashable, ...]] = field(default_factory=Counter)
     """How often a page was not as long as it says."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -107,8 +105,6 @@ class Lists:
                 self._judge_entries(findings, account, document, answer)
             elif resource == "proofs":
                 self._judge_proofs(findings, account[0], asked, document, answer)
-            elif resource == "layers" and is_int(many := document.get("total_layers")):
-                self.layers = int(many), answer.exchange
 
     def _keep(
         self, account: tuple[Credential, Json], body: object, result: Row, answer: Answer
@@ -209,11 +205,6 @@ class Lists:
             changed = shown.changes((str(row.get("timestamp")), str(row.get("layer"))), answer)
             why = f"the proof {brief(row.get('id'))} had {brief([*map(_first, shown.values)], 160)}"
             findings.judge(PROOF, not changed, why, *(one for _, one in shown.values[-3:]), answer)
-        layers = [int(index) for row in rows if is_int(index := row.get("layer"))]
-        if layers and self.layers is not None:
-            why = f"a proof is of layer {max(layers)}, and the model has {self.layers[0]}"
-            held = max(layers) < self.layers[0]
-            findings.judge(LAYER, held, why, self.layers[1], answer)
         self._judge_counts(findings, account, rows, document, answer)
 
     def _judge_counts(

@@ -7,7 +7,6 @@ from typing import Any
 from conformance.judging.hooks import INFERENCE, Http, on, put
 from conformance.judging.mutants.mixed_native import API, SEND, become, query_of
 from conformance.judging.toy.answers import Asked, Response, Sent, day, error, now
-from conformance.judging.toy.calls import LAYERS
 from conformance.judging.toy.node import SECOND
 
 WALLET = f"{API}/wallet"
@@ -188,12 +187,6 @@ def of_one_name(response: Response) -> None:
         proof["id"] = "p1"
 
 
-def above_all(response: Response) -> None:
-    """Count the layers of proofs from one on, where they are of the last one."""
-    for proof in response.json["proofs"]:
-        proof["layer"] = LAYERS
-
-
 def all_for_none(asked: Asked, response: Response) -> None:
     """List proofs where none is asked for."""
     if asked.path == PROOFS and query_of(asked).get("limit") == "0" and response.status == 200:
@@ -236,7 +229,6 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-QUERY-036", on(HISTORY, a_unit_more)),
     ("NA-PROOFS-030", on(PROOFS, of_now("proofs"))),
     ("NA-PROOFS-031", on(PROOFS, of_one_name)),
-    ("NA-PROOFS-032", on(PROOFS, above_all)),
     ("NA-PROOFS-033", on(PROOFS, submitted_one)),
     ("NA-PROOFS-034", Falling(PROOFS, "stats.total_submitted")),
     ("NA-PROOFS-035", on(PROOFS, put("stats.total_reward", 0))),

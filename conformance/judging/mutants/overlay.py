@@ -282,6 +282,10 @@ HTTP: list[tuple[str, Http]] = [
     ("TR-SAME-002", on(GLOBAL, put("diloco.inner_steps_total", 501))),
     ("TR-SAME-003", on(GLOBAL, put("total_nodes_training", 3000))),
     ("TR-SAME-004", on(VERIFY, put("metrics.global_loss", 99.5))),
+    ("TR-SAME-007", on(GLOBAL, put("local.current_loss", 99.5))),
+    ("TR-SAME-008", on(GLOBAL, lambda response: response.json.update(
+        hash_agreement_rate=0.77, is_converging=False))),
+    ("TR-SAME-009", on(GLOBAL, put("data_shards_covered", [0, 1, 1]))),
     ("TR-SAME-005", on("/api/v1/status", put("training.enabled", False))),
     ("NA-SAME-010", of_second),
     ("TR-SAME-006", not_working),

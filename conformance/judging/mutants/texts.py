@@ -238,12 +238,6 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-SANE-061", Falling(METRICS, "network.bytes_sent")),
     ("NA-SANE-062", Turning(STATUS, "version", "0.9")),
     ("NA-SANE-063", Turning(STATUS, "role", "worker")),
-    ("NA-SANE-064", on(HEALTH, lambda r: r.json.update(
-        healthy=False, checks=dict.fromkeys(r.json["checks"], "ok")))),
-    ("NA-SANE-065", on(NETWORK, put("nodes.validators", 0))),
-    ("NA-SANE-066", on(PEERS, lambda r: r.json.update(peers=r.json["peers"] * 2, total=2))),
-    ("NA-SANE-067", on(PEERS, connected_now)),
-    ("NA-SANE-068", on(PEERS, lambda r: r.json["peers"][0].update(layers=[0, 400]))),
     ("NA-SANE-069", on(METRICS, put("inference.requests_per_minute", 0))),
     ("NA-INF-060", more_for_second),
     ("NA-INF-007", Sending(infinite)),
@@ -271,12 +265,4 @@ HTTP: list[tuple[str, Http]] = [
     ("GEN-030", ForBrowsers()),
     ("GEN-031", Sending(no_capitals)),
     ("TR-RULE-030", Falling(GLOBAL, "diloco.outer_step_count")),
-    ("TR-RULE-031", on(VERIFY, put("metrics.global_loss", 0.01))),
-    ("TR-RULE-032", on(GLOBAL, put("total_nodes_training", 50))),
-    ("TR-RULE-033", on(GLOBAL, lambda r: r.json.update(
-        hash_agreement_rate=0.77, is_converging=False))),
-    ("TR-RULE-034", on(VERIFY, lambda r: r.__dict__.update(json=NOT_WORKING))),
-    ("TR-RULE-035", on(GLOBAL, put("data_shards_covered", [0, 1, 1]))),
-    ("TR-RULE-036", on(GLOBAL, put("local.current_loss", 99.5))),
-    ("TR-RULE-037", trains_while_off),
 ]  # fmt: skip
