@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from conformance import passive
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import USED_UP, Findings, Skipped
 from conformance.grpcwire import GrpcClient, Reply
 from conformance.httpwire import (
@@ -208,7 +208,7 @@ class Context(Findings):
             everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS
             everywhere |= chain.IDS | committed.IDS | itself.IDS | steady.IDS
             everywhere |= growing.IDS
-        if target.edition >= FIFTH:
+        if target.edition >= SIXTH:
             everywhere |= history.IDS | balances.IDS
         super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
         self.target = target
@@ -275,7 +275,7 @@ class Context(Findings):
             changed = self.service.steps_changed
             resources.judge_resource(self, operation, json_body, answer, changed=changed)
             self._remember(resources.RESOURCES.get(operation, ""), credential, answer)
-            if self.edition >= FIFTH:
+            if self.edition >= SIXTH:
                 self._compare(
                     operation, credential, json_body if method == "POST" else query, answer
                 )
@@ -295,7 +295,7 @@ class Context(Findings):
     def _remember(self, resource: str, credential: Credential, answer: Answer) -> None:
         self.service.memory.judge(self, resource, credential, answer)
         self.service.steady.judge(self, resource, answer)
-        if self.edition >= FIFTH:
+        if self.edition >= SIXTH:
             self.service.growing.judge(self, resource, answer)
 
     def _compare(
@@ -334,7 +334,7 @@ class Context(Findings):
         if self.edition >= resources.SINCE and known:
             resources.judge_inference(self, body, answer)
             self._remember("inference", credential or self.target.valid, answer)
-            if self.edition >= FIFTH:
+            if self.edition >= SIXTH:
                 self.service.growing.judge_prompt(self, body, answer)
         if answer.json_object() is None:
             self.budget.charge_stream(answer.body.count(b"data:"))

@@ -11,7 +11,7 @@ from conformance.checks.kept_passes import Fields, labels, metadata_of
 from conformance.checks.mixed_passes import BUSY, output_of
 from conformance.checks.passes import form_of, fresh_id, hidden_shape, is_found, send_forward
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 
@@ -36,7 +36,7 @@ def _kinds(context: Context, session: str) -> Iterator[tuple[str, Fields]]:
 @requirement(ABSENT, OFFLINE)
 def absent_kinds(context: Context) -> None:
     """Send passes of several kinds to a layer that is not here, between passes that are served."""
-    if context.edition < FIFTH or is_found(context):
+    if context.edition < SIXTH or is_found(context):
         raise Skipped("later editions ask for it, of a pass that is declared")
     shard = context.target.pipeline.get("absent_shard")
     if shard is None:

@@ -6,7 +6,7 @@ from conformance.checks.mixed_passes import BUSY, output_of
 from conformance.checks.outputs import are_near, values_of
 from conformance.checks.passes import form_of, hidden_shape, send_forward
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.strictjson import brief
@@ -26,7 +26,7 @@ def pipeline_batch(context: Context) -> None:
         for times in MORE:
             _judge_batch(context, times)
         _judge_rows(context)
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         for times in (FEWEST, *MORE):
             _judge_each(context, times)
 

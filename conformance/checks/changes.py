@@ -19,7 +19,7 @@ from conformance.checks.config import (
 from conformance.checks.node_reads import STATUS
 from conformance.checks.reading import fetch, resource_ids
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import Pauses, requirement
@@ -156,7 +156,7 @@ def config_enabled(context: Context) -> None:
         if not taken(changed) or result.get("restart_required") is not False:
             raise Skipped(f"training.enabled is not changed at once, status {changed.status}")
         updated = result.get("updated")
-        if context.edition >= FIFTH and isinstance(updated, list):
+        if context.edition >= SIXTH and isinstance(updated, list):
             why = f"{ENABLED} is changed to {not found[0]}, and updated is {brief(updated)}"
             context.judge("NA-PATCH-101", ENABLED in updated, why, changed)
         if context.edition >= SHOWN_SINCE and updated == [ENABLED]:

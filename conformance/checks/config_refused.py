@@ -15,7 +15,7 @@ from conformance.checks.config import (
 from conformance.checks.node_reads import CONFIG
 from conformance.checks.reading import ABSENT, fetch
 from conformance.context import API, Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -74,7 +74,7 @@ def config_patch_refused(context: Context) -> None:
             # So that a key which goes back to where it began is seen.
             near = {path: values[0] for path, values in changeable(original).items()}
             patch(context, nested(near))
-        if context.edition >= FIFTH:
+        if context.edition >= SIXTH:
             tried += _wrong(original)
         after: dict[str, Json] | None = None
         for path, value in tried:
@@ -102,7 +102,7 @@ def config_patch_refused(context: Context) -> None:
                 )
         if context.edition >= LENIENT_SINCE:
             _judge_sections(context, original)
-        if context.edition >= FIFTH:
+        if context.edition >= SIXTH:
             _judge_negative(context)
             _judge_bodies(context)
     finally:

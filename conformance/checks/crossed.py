@@ -20,7 +20,7 @@ from conformance.checks.node_reads import AUTH_READS
 from conformance.checks.passes import send_forward
 from conformance.checks.stream import LONG
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import ANONYMOUS, Answer, Unanswered
@@ -195,7 +195,7 @@ def guards_meanwhile(context: Context) -> None:
         for reader in (ANONYMOUS, INVENTED)
         if context.api("GET", resource.path, credential=reader).status == 401
     ]
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         readers += _changes(context)
     if not readers:
         raise Skipped("no read without a valid token is refused, while nothing is generated either")

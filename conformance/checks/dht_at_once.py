@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from conformance import messages
 from conformance.checks.dht import NODE_ID_BYTES, SENDER
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
@@ -22,7 +22,7 @@ VALUES, LOOKS = 6, 3
 @requirement(OWN_VALUE)
 def dht_at_once(context: Context) -> None:
     """Call DHTStore for several keys at the same moment, then DHTFindValue for all of them."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     values = {os.urandom(NODE_ID_BYTES): f"192.0.2.{at + 1}:{9000 + at}" for at in range(VALUES)}
 

@@ -12,7 +12,7 @@ from conformance.checks.addresses import ports_of
 from conformance.checks.answers import DOCUMENTED_CODES, OF_AUTHENTICATION, UNKNOWN
 from conformance.checks.dht import NODE_ID_BYTES, SENDER, distance, found_nodes
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient, Reply
 from conformance.httpwire import Unanswered
@@ -99,7 +99,7 @@ def dht_values(context: Context) -> Pauses:
     """Store long, foreign and many values, under keys that resemble one another; look each up."""
     later = context.edition >= STORED_SINCE
     values = (*VALUES, LINES) if later else VALUES
-    for value in (*values, *SEEMING) if context.edition >= FIFTH else values:
+    for value in (*values, *SEEMING) if context.edition >= SIXTH else values:
         key = os.urandom(NODE_ID_BYTES)
         stored = _stored(context, key, value)
         if stored:
@@ -128,7 +128,7 @@ def dht_values(context: Context) -> Pauses:
             # A value is there for others, who look for it later.
             yield KEPT_S
             looks.append(_found(context, key))
-        if context.edition >= FIFTH:
+        if context.edition >= SIXTH:
             # And over another connection.
             # Which a node need not take.
             with suppress(Unanswered, Skipped), context.grpc.apart() as client:
@@ -377,7 +377,7 @@ def dht_responder(context: Context) -> None:
     ports = ports_of(context)
     why = f"the port of the responder is {port}, and the node was reached at {ports}"
     context.judge("DH-029", port in ports, why, reply)
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         # Every answer names the responder, and is compared with those before.
         key = os.urandom(NODE_ID_BYTES)
         found_nodes(context, key)

@@ -11,7 +11,7 @@ from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import fresh_id
 from conformance.checks.rpc import FAR_ROUND
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
@@ -142,7 +142,7 @@ def grpc_large(context: Context) -> None:
         refused = shown[0].code not in TOO_LARGE and shown[-1].code == reply.code
     why = f"{reply.code} {brief(reply.details, 80)}"
     context.judge("LIM-007", not refused, why, *shown)
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         _judge_large(context, "PipelineForward", "hidden_states")
         _judge_large(context, "PipelineBackward", "grad_output")
 

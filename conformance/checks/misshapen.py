@@ -7,7 +7,7 @@ from conformance.checks.kept_passes import Fields
 from conformance.checks.mixed_passes import output_of
 from conformance.checks.passes import form_of, hidden_shape, named_size, send_forward, tensor_of
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 
@@ -31,7 +31,7 @@ def _odd(context: Context) -> Iterator[tuple[str, Fields]]:
 @requirement(BAD, SERVERS)
 def pipeline_misshapen(context: Context) -> None:
     """Send passes with more values than fit, with fewer, and with those of another size."""
-    if context.edition < FIFTH or form_of(context) not in WIDTHS:
+    if context.edition < SIXTH or form_of(context) not in WIDTHS:
         raise Skipped("later editions ask for it, of a tensor that is nothing but values")
     plain = send_forward(context)
     if not output_of(plain):

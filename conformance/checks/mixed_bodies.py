@@ -16,7 +16,7 @@ from conformance.checks.money import EXACT, read_money, staked
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.wallet import AMOUNT, DAYS
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.passive.events import tokens_of
@@ -64,7 +64,7 @@ def money_wrapped(context: Context) -> None:
     if not control.ok:
         raise Skipped(f"POST {SEND} was answered with status {control.status}")
     _judge_lacking(context, {"to": own, "amount": amounts[0], "memo": "a word"})
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         if money.staked < AMOUNT:
             with suppress(Skipped):
                 staked(context, account)

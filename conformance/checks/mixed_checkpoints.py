@@ -12,7 +12,7 @@ from typing import Any
 from conformance import messages
 from conformance.checks.money import TRIES, Comparison
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -144,7 +144,7 @@ def _wishes(draw: Random, known: Any, edition: int) -> list[Wish]:
         refused = [wish for wish in found if wish.model_hash not in ("", own)]
         refused += [wish for wish in found if wish.min_version == later and wish not in refused]
         found = [*refused, Wish(own, known.version)]
-    if own and edition >= FIFTH:
+    if own and edition >= SIXTH:
         found += [Wish(model_hash=other) for other in (own[: draw.randrange(8, 16)], own + "0")]
     draw.shuffle(found)
     return found
@@ -168,7 +168,7 @@ def _judge_wish(now: Try, wish: Wish) -> None:
         if wish.parts and given.refused:
             now.note(BOTH, True, "", given.reply)
         return
-    if wish.model_hash and not wish.parts and context.edition >= FIFTH:
+    if wish.model_hash and not wish.parts and context.edition >= SIXTH:
         why = f"{wish} brings the checkpoint {brief(found.model_hash)}"
         now.note(HASHED, found.model_hash.lower() == wish.model_hash.lower(), why, given.reply)
     if wish.parts:
@@ -183,7 +183,7 @@ def _judge_wish(now: Try, wish: Wish) -> None:
             now.note(BOTH, False, why, before.reply, given.reply)
     again_reply, again = _info(context)
     still = told_reply.body == again_reply.body
-    if context.edition >= FIFTH and told is not None and again is not None and told.model_hash:
+    if context.edition >= SIXTH and told is not None and again is not None and told.model_hash:
         held = told.model_hash != again.model_hash or told.params == again.params
         why = f"{brief(told.model_hash)} has {told.params} params, and then {again.params}"
         now.note(PARAMS, held, why, told_reply, again_reply)

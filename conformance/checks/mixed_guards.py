@@ -15,7 +15,7 @@ from conformance.checks.guards import smallest_bodies
 from conformance.checks.node_reads import AUTH_READS
 from conformance.checks.reading import ABSENT
 from conformance.context import API, Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, USUAL, Answer, Credential, Written
 from conformance.registry import requirement
@@ -142,7 +142,7 @@ def token_in_query(context: Context) -> None:
 @requirement("NA-AUTH-051")
 def token_elsewhere(context: Context) -> None:
     """GET and POST with a valid token in other headers, in a cookie or in the body."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     token = context.target.token or ""
     pairs = ", ".join(f"{name}={token}" for name in TOKEN_NAMES).replace(",", ";")
@@ -167,7 +167,7 @@ def guards_elsewhere(context: Context) -> None:
     What is answered with success has to be the resource to count: a server may have a page of its
     own for any other path.
     """
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     for resource in AUTH_READS:
         control = context.api("GET", resource.path, credential=context.target.valid)

@@ -20,7 +20,7 @@ from conformance.checks.money import (
 )
 from conformance.checks.money_steps import Accounts, Moved, Sent, Step
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief, is_number
 
@@ -65,7 +65,7 @@ def _follow(context: Context, accounts: Accounts, step: Step, compared: Comparis
     gaps = _gaps(moved, had, seen[-1])
     shown = [*(one.answer for one in had), *moved.answers, *(one.answer for one in seen[-1])]
     compared.note("NA-WALLET-052", not gaps, f"after {moved.what} {'; '.join(gaps)}", *shown)
-    if moved.settled and context.edition >= FIFTH:
+    if moved.settled and context.edition >= SIXTH:
         more = [have.pending - one.pending for one, have in zip(had, seen[-1], strict=True)]
         why = f"after {moved.what} {more[0]:+g} and {more[1]:+g} is pending"
         compared.note("NA-WALLET-083", max(map(abs, more)) <= EXACT, why, *shown)

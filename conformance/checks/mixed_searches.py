@@ -16,7 +16,7 @@ from conformance import messages
 from conformance.checks.dht import NODE_ID_BYTES, SENDER, distance
 from conformance.checks.money import TRIES
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -259,7 +259,7 @@ def _judge_closest(
         why = f"{why} {room.get(operation, 0)}, farther ones than {named} or none in their place"
         if shown:
             context.judge(CLOSEST, not left_out, why, *shown)
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         _judge_from_nobody(context, targets[0], known, room)
 
 

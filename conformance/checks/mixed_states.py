@@ -21,7 +21,7 @@ from conformance.checks.node_reads import AUTH_READS, METRICS, NETWORK, STATUS
 from conformance.checks.stream import LONG
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import API, Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, Answer, Unanswered
 from conformance.registry import requirement
@@ -103,7 +103,7 @@ def _states(context: Context) -> Generator[str]:
         if answer.ok:
             context.budget.charge(AMOUNT)
         yield f"after POST {path} with status {answer.status}"
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         _leave(context)
         yield "after a stream was left before its end"
 

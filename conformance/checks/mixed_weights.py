@@ -14,7 +14,7 @@ from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import layers_of
 from conformance.checks.weights import TIMEOUT_S, ask_weights, served_notations
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -54,7 +54,7 @@ def weights_partial(context: Context) -> None:
             ends.append((below, below, draw.choice(held[1:])))
         for absent, begin, end in ends:
             _judge_range(context, found[0], absent, form, (begin, end))
-        if context.edition >= FIFTH:
+        if context.edition >= SIXTH:
             _judge_nothing(context, found[0], form, last + 2 + BEYOND)
             _judge_whole(context, form, held)
         return
@@ -122,7 +122,7 @@ def _judge_whole(context: Context, form: str, held: Sequence[int]) -> None:
 @requirement(OWN, CROSSED, STEADY)
 def weights_own(context: Context) -> None:
     """Call GetWeights for two layers, twice each by turns, and for both at the same time."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     held = layers_of(context).held
     if len(held) < 2:

@@ -12,7 +12,7 @@ from conformance.checks.node_sanity import FAILED
 from conformance.checks.payments import REFUSED, fee_of, require_budget
 from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -35,7 +35,7 @@ NAMES = ("from", "sender", "account", "address", "from_address")
 @requirement(VAST, FAILING)
 def money_vast(context: Context) -> None:
     """POST transfers and stakes of amounts beyond what numbers of 32 and 64 bits hold."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     account = context.target.second
     if context.target.second_token is None:
@@ -62,7 +62,7 @@ def _has(context: Context, available: float) -> bool:
 @requirement(NAMED)
 def money_named(context: Context) -> None:
     """POST /wallet/send, and GET the balance, with another account beside that of the token."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     first, second = context.target.valid, context.target.second
     own, other = (read_money(context, each).document.get("address") for each in (first, second))
@@ -104,7 +104,7 @@ def money_named(context: Context) -> None:
 @requirement(EXPONENT, "NA-WALLET-001")
 def money_exponents(context: Context) -> None:
     """POST /wallet/send a whole unit to the account itself, written with an exponent."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     first = context.target.valid
     before = read_money(context, first)
@@ -136,7 +136,7 @@ def money_exponents(context: Context) -> None:
 @requirement(NO_JSON)
 def money_unread(context: Context) -> None:
     """POST bodies that are no JSON, or no object, to the three routes."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     own = read_money(context, context.target.second).document.get("address")
     good: dict[str, dict[str, Json]] = {

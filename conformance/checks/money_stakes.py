@@ -25,7 +25,7 @@ from conformance.checks.payments import require_budget
 from conformance.checks.reading import resource_ids
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -194,7 +194,7 @@ def stake_taken(context: Context) -> None:
             continue
         least = LARGER
         ample = min(before[0].available, context.budget.left) > TIMES * ABOVE
-        if context.edition >= FIFTH and ample:
+        if context.edition >= SIXTH and ample:
             least = ABOVE
         if before[0].available < 4 * LARGER or context.budget.left < LARGER:
             raise Skipped("too little is available, or may be spent")
@@ -205,7 +205,7 @@ def stake_taken(context: Context) -> None:
         # What staking costs is not said, but it is not the amount once more.
         held = amount - EXACT <= taken <= 1.9 * amount
         compared.note("NA-WALLET-031", held, why, before[0].answer, answer, after.answer)
-        if context.edition >= FIFTH:
+        if context.edition >= SIXTH:
             more = after.staked - before[0].staked
             why = f"{before[0].staked:g} staked, then {amount:g} more, now {after.staked:g}"
             held = near(context, more, amount)

@@ -16,7 +16,7 @@ from conformance.checks.money import (
 from conformance.checks.payments import require_budget
 from conformance.checks.wallet import AMOUNT, AMOUNTS
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -170,7 +170,7 @@ def unstaked_whole(context: Context) -> None:
     if answer.ok:
         context.budget.charge(whole)
         context.holds("NA-WALLET-058", before[0].answer, answer)
-        if context.edition >= FIFTH:
+        if context.edition >= SIXTH:
             _judge_whole(context, before[0], answer)
         return
     # Less than any stake, so that none is left that is locked for longer.

@@ -8,7 +8,7 @@ from conformance.checks.payments import fee_of, require_budget
 from conformance.checks.unpaid import BODY, judge_nothing
 from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.shapes import lookup
@@ -29,7 +29,7 @@ def money_whole(context: Context) -> None:
     body: dict[str, Json] = {"to": own, "amount": AMOUNT, "memo": MEMO}
     small = context.api("POST", "/wallet/send", credential=first, json_body=body)
     fee = fee_of(small)
-    if small.ok and fee <= 0 and context.edition >= FIFTH:
+    if small.ok and fee <= 0 and context.edition >= SIXTH:
         # There is nothing but the amount.
         whole = read_money(context, second).available
         _send_all(context, {"to": address, "amount": whole, "memo": MEMO}, own)
@@ -77,7 +77,7 @@ def _send_all(context: Context, body: dict[str, Json], own: str) -> None:
         context.holds("NA-ERR-030", sent)
         context.budget.charge(2 * fee_of(sent))
         try:
-            if context.edition >= FIFTH:
+            if context.edition >= SIXTH:
                 made = abs(has.available) <= EXACT and context.infer(BODY, credential=second).ok
                 _judge_nothing(context, has, str(body["to"]), own)
         finally:

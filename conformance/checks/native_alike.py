@@ -11,7 +11,7 @@ from conformance.checks.native import document_at, mapped, native_get
 from conformance.checks.native_documents import ATOMS, entries_of, numbers_of, objects
 from conformance.checks.native_identity import NOT_READY
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -37,8 +37,8 @@ _CHAIN = re.compile(r"(reference_)?chain(_?id)?\Z", re.ASCII | re.IGNORECASE)
 _ROOT = re.compile(r"root", re.IGNORECASE)
 
 
-def _needs_fifth(context: Context) -> None:
-    if context.edition < FIFTH:
+def _needs_sixth(context: Context) -> None:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
 
 
@@ -51,7 +51,7 @@ def _whole(values: list[Json]) -> list[int]:
 @requirement(AMOUNTS, SUPPLY)
 def native_amounts(context: Context) -> None:
     """GET the resources with amounts and numbers, and compare an account with the supply."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     found: dict[str, list[Json]] = {}
     for name in FIGURES:
         path = name.split(" ")[0]
@@ -80,7 +80,7 @@ def native_amounts(context: Context) -> None:
 @requirement(READY, UNREADY, HEIGHT)
 def native_readiness(context: Context) -> None:
     """GET the readiness of the network identity, that of /healthz, and the first once more."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     before, network = document_at(context, "/api/network")
     health = native_get(context, "/healthz")
     after, again = document_at(context, "/api/network")
@@ -125,7 +125,7 @@ def _judge_heights(context: Context, heights: list[int], health: Answer, network
 @requirement(INDEX)
 def native_index(context: Context) -> None:
     """GET the training history, then the network identity, and compare how far they are."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     listed, document = document_at(context, "/api/training", {"limit": 5})
     rounds = numbers_of(context, "/api/training round", "round", document)
     paths = [p for p in context.target.field_map.get("/api/training progress", ()) if "round" in p]
@@ -144,7 +144,7 @@ def native_index(context: Context) -> None:
 @requirement(NEWEST)
 def native_newest_root(context: Context) -> None:
     """GET the newest update between two readings of the model, and compare their roots."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     before, model = document_at(context, "/api/model")
     listed, document = document_at(context, "/api/training", {"limit": 1})
     after, again = document_at(context, "/api/model")
@@ -170,7 +170,7 @@ def _inside(entry: Json) -> Iterator[tuple[str, Json]]:
 @requirement(OWN_ID, SPELT)
 def native_own_record(context: Context) -> None:
     """GET the declared request, and read the id and the state in its record."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     ident = context.target.request_id or ""
     answer, record = document_at(context, "/api/inference/request", {"id": ident})
     named = {
@@ -192,7 +192,7 @@ def native_own_record(context: Context) -> None:
 @requirement(ONCE)
 def native_validators_once(context: Context) -> None:
     """GET the validators, of whom nobody is listed twice."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     answer, document = document_at(context, "/api/validators")
     for rows in (document or {}).values():
         if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
@@ -203,7 +203,7 @@ def native_validators_once(context: Context) -> None:
 @requirement(FILE)
 def native_adapter_file(context: Context) -> None:
     """GET the checkpoint, and the artifact whose path, size and digest it names in one object."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     listed, document = document_at(context, "/api/model/checkpoint.json")
     for one in objects(document):
         paths = [found[1] for v in one.values() if isinstance(v, str) and (found := _match(v))]
@@ -227,7 +227,7 @@ def _match(text: str) -> re.Match[str] | None:
 @requirement(EARLIER)
 def native_earlier_chain(context: Context) -> None:
     """GET the network, and the declared views of the earlier chain, which is another one."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     network, document = document_at(context, "/api/network")
     present = {v for n, v in (document or {}).items() if _CHAIN.match(n) and isinstance(v, str)}
     for path in context.target.reference if present else ():

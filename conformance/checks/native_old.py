@@ -6,7 +6,7 @@ from urllib.parse import urljoin, urlsplit
 from conformance.checks.native import native_get
 from conformance.checks.node_sanity import FAILED
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -32,15 +32,15 @@ UNSIGNED_MESSAGES: tuple[Json, ...] = (
 )  # fmt: skip
 
 
-def _needs_fifth(context: Context) -> None:
-    if context.edition < FIFTH:
+def _needs_sixth(context: Context) -> None:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
 
 
 @requirement(OLD)
 def native_old_forms(context: Context) -> None:
     """GET the declared old paths with a query, and POST to them what registered somebody once."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     for path in context.target.legacy_gone:
         read = native_get(context, path, QUERY)
         sent = [
@@ -72,7 +72,7 @@ def _leads_to_join(context: Context, path: str, answer: Answer) -> bool:
 @requirement(FAILS, UNSIGNED)
 def native_work_odd(context: Context) -> None:
     """POST to the worker routes what is no message, and messages that nobody has signed."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     for path, content in product(WORK, NO_MESSAGES):
         answers = [context.http.call("POST", path, content=content) for _ in range(2)]
         why = f"{path}: status {answers[-1].status} twice to {brief(content.decode())}"

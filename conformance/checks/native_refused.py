@@ -12,7 +12,7 @@ from conformance.checks.native import native_get
 from conformance.checks.native_named import texts_in
 from conformance.checks.node_sanity import FAILED
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -41,15 +41,15 @@ READ_ONLY = ("/api/network", "/api/blocks", "/api/validators", "/api/model")
 MONEY = "/api/account money"
 
 
-def _needs_fifth(context: Context) -> None:
-    if context.edition < FIFTH:
+def _needs_sixth(context: Context) -> None:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
 
 
 @requirement(FAILS, NO_BLOCK)
 def native_odd(context: Context) -> None:
     """GET resources by what is no height, key, id or number, and POST to /rpc what is no call."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     for path, query in ODD:
         answer = native_get(context, path, query)
         # It was read twice where it failed at first.
@@ -85,7 +85,7 @@ def _heights(context: Context, answer: Answer) -> list[str]:
 @requirement(NO_KEY, CAPITALS, OTHER_KEY)
 def native_odd_keys(context: Context) -> None:
     """GET accounts by keys that are cut, longer, or none, and by the same key in capitals."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     key = context.target.public_key or ""
     usual = native_get(context, "/api/account", {"public_key": key})
     money = _money(context, usual)
@@ -123,7 +123,7 @@ def _money(context: Context, answer: Answer) -> list[Json]:
 @requirement(OTHER_ID)
 def native_odd_ids(context: Context) -> None:
     """GET requests by ids that are longer than the declared one, or missing."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     ident = context.target.request_id or ""
     usual = native_get(context, "/api/inference/request", {"id": ident})
     if not usual.ok:
@@ -143,7 +143,7 @@ def native_odd_ids(context: Context) -> None:
 @requirement(LONGER)
 def native_odd_digests(context: Context) -> None:
     """GET artifacts by what is longer than a digest, and by one that nothing has."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     digest = (context.target.artifact or "").lower()
     for name in (f"{digest}0", f"{digest}00", "0" * len(digest)):
         answer = native_get(context, f"/artifacts/sha256/{name}")
@@ -157,7 +157,7 @@ def native_odd_digests(context: Context) -> None:
 @requirement(NO_PATH, ONLY_READ, TOKEN)
 def native_other_requests(context: Context) -> None:
     """GET paths that do not exist, write to what is read, and read with a token of nobody."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     for path in ABSENT_PATHS:
         answer = native_get(context, path)
         context.judge(NO_PATH, not answer.ok, f"GET {path}: status {answer.status}", answer)

@@ -9,7 +9,7 @@ import json
 from conformance.checks.native import mapped, native_get
 from conformance.checks.native_rpc import NO_SUCH_METHOD, call_rpc, error_code, hash_of, tip_of
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -48,7 +48,7 @@ def _height(text: str) -> int | None:
 
 def _served(context: Context) -> tuple[Answer, Json]:
     """Return the status. Raises `Skipped` where there is none."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     answer, result = call_rpc(context, "status", {})
     if result is None:

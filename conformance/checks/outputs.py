@@ -10,7 +10,7 @@ from conformance.checks.mixed_passes import output_of
 from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import form_of, hidden_shape, pipeline_of, send_forward
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -100,12 +100,12 @@ def pipeline_cache(context: Context) -> None:
         if cache:
             break
     context.judge(RETURNED, bool(cache), "use_cache is set, and no cache comes back", begun)
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         there = {"past_key_values": bool(cache)}
         judge_necessary(context, "PipelineForwardResponse", there, begun.body, begun)
     if not any(cache):
         return
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         _judge_entries(context, cache, begun)
     alone = send_forward(context, hidden_states=following, hidden_shape=shape)
     after = send_forward(
@@ -115,7 +115,7 @@ def pipeline_cache(context: Context) -> None:
     if output_of(after):
         why = "a pass has the same result with the cache of an earlier one and without"
         context.judge(USED, not same, why, begun, alone, after)
-    if context.edition >= FIFTH and output_of(after):
+    if context.edition >= SIXTH and output_of(after):
         _judge_contents(context, [first, following], cache, begun)
 
 

@@ -12,7 +12,7 @@ from conformance.checks.history import rows_of
 from conformance.checks.node_reads import PROOFS, TRANSACTIONS
 from conformance.checks.reading import Resource
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -100,7 +100,7 @@ def pages_behind(context: Context) -> None:
     if answer.status != TOO_MANY:
         why = f"offset {query['offset']} of {total} ends with status {answer.status}"
         context.judge("NA-QUERY-021", answer.status < 400, why, first.answer, answer)
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         _judge_far_behind(context, first, answer)
 
 

@@ -12,7 +12,7 @@ from conformance.checks.money import TRIES, Comparison
 from conformance.checks.outputs import are_near, values_of
 from conformance.checks.passes import form_of, fresh_id, hidden_shape, send_forward
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -32,7 +32,7 @@ def _end(context: Context, session: str) -> None:
 @requirement(APART, GOES_ON)
 def sessions_apart(context: Context) -> None:
     """Send the passes of a session, alone and with those of another session between them."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     compared = Comparison(context)
     for _ in range(TRIES):
@@ -84,7 +84,7 @@ def _second_of(context: Context, tensors: list[bytes], others: tuple[bytes, ...]
 @requirement(TAKEN, OWN_RESULT)
 def pipeline_lengths(context: Context) -> None:
     """Send passes of other numbers of positions; what they are answered with, each answer shows."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     rows, usual, width = hidden_shape(context)
     plain = send_forward(context)

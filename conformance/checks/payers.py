@@ -19,7 +19,7 @@ from conformance.checks.signed_requests import (
     state_of,
 )
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.httpwire import Answer
 from conformance.signer import Kind, Signed
 from conformance.strictjson import Json, brief, is_int
@@ -78,7 +78,7 @@ def judge_named(context: Context, made: Signed, record: Json, answer: Answer) ->
     if made.public_key and keys:
         why = f"{made.public_key} has signed the request, and its record has {brief(keys)}"
         context.judge(NAMED, set(keys.values()) == {made.public_key}, why, answer)
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         _judge_shown(context, made, found, answer)
 
 

@@ -22,7 +22,7 @@ from conformance.checks.money import (
 from conformance.checks.reading import resource_ids
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -119,7 +119,7 @@ def money_at_once(context: Context) -> None:
         why = f"{len(taken)} transfers of {cost:g} in all took {less:g}"
         held = near(context, after.available, wanted)
         compared.note("NA-WALLET-026", held, why, before[0].answer, *taken, after.answer)
-        if context.edition >= FIFTH:
+        if context.edition >= SIXTH:
             given = len(taken) * AMOUNT
             # A charge, or something else that comes in, does not count.
             eventually(partial(_has_most, context, second, receiver.available + given))
@@ -221,7 +221,7 @@ def money_in_parts(context: Context) -> None:
     compared = Comparison(context)
     for _ in range(TRIES):
         part = _send_unit(context, address, BETWEEN)
-        if context.edition >= FIFTH and part.ok:
+        if context.edition >= SIXTH and part.ok:
             # So whole ones need not be tried.
             compared.note("NA-WALLET-060", True, "", part)
             break

@@ -11,7 +11,7 @@ from conformance.checks import gradients
 from conformance.checks.peering import Scene, need_work, shown, watched
 from conformance.checks.returning import SHORTEST_S
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Unanswered
@@ -51,12 +51,12 @@ def peer_gossip(context: Context) -> None:
         if not peer.setup.told:
             _introduce(context)
         declared = context.target.gradient is not None
-        if declared or context.edition < FIFTH:
+        if declared or context.edition < SIXTH:
             for sent in _gradients(context):
                 _judge_sent(context, scene, sent)
         if not declared and context.edition == FOURTH:
             _judge_own(context, scene)
-        if context.edition >= FIFTH:
+        if context.edition >= SIXTH:
             # A node that takes what is signed need not take what is not.
             with suppress(*([Skipped] if declared else [])):
                 _judge_made(context, scene)
@@ -93,7 +93,7 @@ def _judge_passed(context: Context, sent: Any, call: Call) -> None:
         # It is elsewhere.
         lower, why = False, f"{why}, and the fields {brief(odd)}, which are not named"
     context.judge(LOWERED, lower, why, *shown([call]))
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         changed = _changed(sent, call)
         why = f"it is passed on with another {' and '.join(changed)}"
         context.judge(KEPT, not changed, why, *shown([call]))

@@ -15,7 +15,7 @@ from conformance.checks.money import EXACT, TRIES, Comparison, Money, eventually
 from conformance.checks.payments import fee_of, require_budget
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
 from conformance.registry import requirement
@@ -55,7 +55,7 @@ def _addresses(context: Context) -> tuple[str, str]:
 
 def _bad(context: Context, own: str, staked: float) -> Iterator[Bad]:
     """Yield requests with one thing wrong each."""
-    much = ODD if context.edition >= FIFTH else AMOUNT
+    much = ODD if context.edition >= SIXTH else AMOUNT
     good: dict[str, dict[str, Json]] = {
         SEND: {"to": own, "amount": much, "memo": MEMO},
         STAKE: {"amount": much, "duration_days": DAYS},
@@ -74,7 +74,7 @@ def _bad(context: Context, own: str, staked: float) -> Iterator[Bad]:
     yield Bad(SEND, {**good[SEND], "to": ""}, account)
     yield Bad(SEND, {"amount": much}, account)
     yield Bad(UNSTAKE, {"amount": staked + EXCESS}, account)
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         # Which addresses there are is not said, so that this one may be accepted.
         yield Bad(SEND, {**good[SEND], "amount": AMOUNT, "to": NOBODY}, account)
         yield Bad(SEND, {**good[SEND], "memo": {"a": 1}}, account)
@@ -122,7 +122,7 @@ def money_refused(context: Context) -> None:
             if compared.clean:
                 break
         compared.conclude()
-    if context.edition >= FIFTH and SEND not in accepted:
+    if context.edition >= SIXTH and SEND not in accepted:
         for account in accounts:
             rows = [row for row in _new(context, account, known) if _is_odd(row.get("amount"))]
             # What a stake that was accepted is called in the history is not said.

@@ -20,7 +20,7 @@ from conformance.checks.passes import fresh_id
 from conformance.checks.peering import shown, watched
 from conformance.checks.returning import BACKWARD, bring_back, send_from, send_gradients
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.peer import requests
@@ -67,7 +67,7 @@ class Sender:
 @requirement(OWN, DEPENDS, NAMED, BOTH, *requests.PROVES)
 def back_own(context: Context) -> None:
     """Send passes and gradients of other values, and with other identifiers; see what comes."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     with watched(context):
         if not bring_back(context).calls or not context.service.sender_urls:
@@ -128,7 +128,7 @@ def _note_both(sender: Sender, compared: Comparison) -> None:
 @requirement(AT_ONCE)
 def back_at_once(context: Context) -> None:
     """Send passes, then the gradients of each one after another, and of others at one moment."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     way = kept_way(context)
     compared = Comparison(context)

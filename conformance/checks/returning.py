@@ -19,7 +19,7 @@ from conformance.checks.kept_passes import Fields, metadata_of, way_back
 from conformance.checks.passes import SOURCE
 from conformance.checks.peering import AGAIN_S, Scene, shown, watched
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.frames import is_framed
 from conformance.grpcwire import Reply
@@ -324,10 +324,10 @@ def back_not_found(context: Context) -> None:
         taken = bring_back(context)
         if not taken.calls:
             raise Skipped("no gradient came back that could be refused")
-        if context.edition >= FIFTH:
+        if context.edition >= SIXTH:
             _refuse_beside(context, codes)
         context.peer.wait(lambda: len(_of(taken.calls, taken.ids)) > 1, AGAIN_WITHIN_S)
-        calls = taken.calls if context.edition < FIFTH else _of(taken.calls, taken.ids)
+        calls = taken.calls if context.edition < SIXTH else _of(taken.calls, taken.ids)
         why = f"the gradients came {len(calls)} times to a peer that answers NOT_FOUND"
         context.judge(ABSENT, len(calls) == 1, why, *shown(calls))
         for ids, code in codes.items():

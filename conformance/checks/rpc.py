@@ -27,7 +27,7 @@ from conformance.checks.answers import (
 from conformance.checks.dht import SENDER
 from conformance.checks.numbers import judge_necessary
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.frames import LZ4_MAGIC, frame_fault
@@ -148,10 +148,10 @@ def get_checkpoint(context: Context) -> None:
             begins = checkpoint.checkpoint_data[: len(LZ4_MAGIC)]
             why = f"checkpoint_data begins with {begins.hex()}, not like an LZ4 frame"
             context.judge("GR-CKPT-014", begins == LZ4_MAGIC, why, reply)
-            if context.edition >= FIFTH and begins == LZ4_MAGIC:
+            if context.edition >= SIXTH and begins == LZ4_MAGIC:
                 fault = frame_fault(checkpoint.checkpoint_data)
                 context.judge("GR-CKPT-014", fault is None, f"checkpoint_data: {fault}", reply)
-        if context.edition >= FIFTH:
+        if context.edition >= SIXTH:
             lacking = [key for key in ("model_hash", "phase") if not getattr(checkpoint, key)]
             why = f"a checkpoint of version {checkpoint.version} has no {' and no '.join(lacking)}"
             context.judge("GR-CKPT-030", not lacking, why, reply)

@@ -16,7 +16,7 @@ from conformance.checks.node_reads import CONFIG, HEALTH, LAYERS, NETWORK, PEERS
 from conformance.checks.reading import fetch
 from conformance.checks.training import GLOBAL, VERIFY
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Shown, Skipped
 from conformance.registry import Pauses, requirement
 from conformance.shapes import lookup
@@ -267,7 +267,7 @@ def _look(context: Context, relations: Iterable[Relation]) -> Look:
 
 def _compare(context: Context, relations: Iterable[Relation]) -> Pauses:
     """Rule on each of these relations whose values are shown."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     # A round that has begun may go on with as many steps as it had before a change.
     left = [one for one in relations if one.ident != STEPS or not context.service.steps_changed]

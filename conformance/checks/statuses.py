@@ -33,7 +33,7 @@ from conformance.checks.passes import (
 )
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import NO_MESSAGE, Metadata, Reply
 from conformance.httpwire import ANONYMOUS, Answer, Unanswered, bearer
@@ -95,7 +95,7 @@ def guards_resembling(context: Context) -> None:
         (first + token[1:] if later else "", f"{first}${{TOKEN#?}}"),
         (f'"{token}"' if later else "", '\\"$TOKEN\\"'),
         (f"not-this-one,{token}" if later else "", "not-this-one,$TOKEN"),
-        *(altered(token) if context.edition >= FIFTH else ()),
+        *(altered(token) if context.edition >= SIXTH else ()),
         *((f"{token}{mark}" if later else "", f"$TOKEN{mark}") for mark in ".,;_"),
     ):
         if other and other not in known:

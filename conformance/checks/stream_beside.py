@@ -4,7 +4,7 @@ from conformance.checks.counting import EARLY_TOKENS, early
 from conformance.checks.effects import letters, stream_values
 from conformance.checks.money import TRIES
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.passive.events import tokens_of
@@ -18,7 +18,7 @@ COUNTED, ENDED = "NA-SSE-030", "NA-SSE-031"
 @requirement(COUNTED, ENDED)
 def stream_beside(context: Context) -> None:
     """POST /inference with and without a stream, to the end and to a stop sequence; compare."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     stopped = early(context)
     for body in (stopped, {**stopped, "stop": [], "max_tokens": EARLY_TOKENS // 3}):

@@ -8,7 +8,7 @@ from conformance.checks.mixed_passes import BUSY
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import form_of, hidden_shape, pipeline_of, send_forward
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -23,7 +23,7 @@ BYTES = (8, 4)
 @requirement(OWN, DEPENDS, BATCH)
 def trained_losses(context: Context) -> None:
     """Send passes with labels, each twice, and one of two sequences."""
-    if context.edition < FIFTH:
+    if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     known = pipeline_of(context)
     if not known.get("training"):

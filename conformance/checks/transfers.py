@@ -12,7 +12,7 @@ from conformance.checks.reading import resource_ids
 from conformance.checks.stream import LONG_SINCE
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -63,7 +63,7 @@ def memo_kept(context: Context) -> None:
         why = f"one transfer with the memo {brief(FOREIGN)} is listed as {new} sends"
         context.judge("NA-WALLET-034", new <= 1, why, sent)
         # A memo may be refused for its length, but not cut.
-        astral = f"{ASTRAL} {COMPOSED}" if context.edition >= FIFTH else ASTRAL
+        astral = f"{ASTRAL} {COMPOSED}" if context.edition >= SIXTH else ASTRAL
         made = [_send_memo(context, own, memo) for memo in (TALE, MARKUP, FORM, astral, "")]
         found = [(one.json_object() or {}).get("transaction_id") for one in (sent, *made)]
         named = [ident for ident in found if isinstance(ident, str)]
@@ -105,7 +105,7 @@ def _send_memo(context: Context, to: str, memo: str) -> Answer:
     if context.edition >= FOURTH and memo:
         why = f"a transfer with the memo {brief(memo)} ends with status {sent.status}"
         context.judge("NA-WALLET-054", sent.status not in FAILED, why, sent)
-    told = bool(memo) or context.edition >= FIFTH
+    told = bool(memo) or context.edition >= SIXTH
     if sent.ok and told and isinstance(found, str):
         why = f"the memo {brief(memo)} is {brief(found)} in the result"
         context.judge("NA-WALLET-032", found == memo, why, sent)

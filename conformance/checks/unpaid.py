@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from conformance.checks.money import EXACT, TRIES, Comparison, near, read_money, still
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential, Unanswered
 from conformance.passive.events import tokens_of
@@ -149,7 +149,7 @@ def _ask(context: Context, compared: Comparison, control: Answer, cost: float) -
         compared.note("NA-ERR-025", had - left <= EXACT, why, *shown)
         compared.note("NA-ERR-029", True, why, *shown)
         required = lookup(answer.json_object() or {}, "error.details.required")
-        if context.edition >= FIFTH and required and is_number(required[0]):
+        if context.edition >= SIXTH and required and is_number(required[0]):
             told = f"{required[0]:g} are required for what has cost {cost:g}"
             context.judge(REQUIRED, required[0] <= OTHER_UNIT * cost, told, control, answer)
         stream = context.infer({**BODY, "stream": True}, credential=account)

@@ -46,7 +46,7 @@ AGAIN = ("get-checkpoint-info", "get-checkpoint")
 IDENTS: tuple[Json, ...] = ("conformance", 0, 300, 2**40, "7")
 
 
-def _needs_fifth(context: Context) -> None:
+def _needs_sixth(context: Context) -> None:
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
 
@@ -63,7 +63,7 @@ def _names() -> Iterator[Fields]:
 @requirement(ALIKE, STEADY, ADDRESSED, CACHED, ANY_NAME, SERVERS)
 def forward_varied(context: Context) -> None:
     """Send the pass from other sources, and with other identifiers; compare the results."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     usual = send_forward(context)
     if not output_of(usual):
         raise Skipped(f"a pass ends with {usual.code}")
@@ -133,7 +133,7 @@ def _is_final(reply: Reply) -> bool:
 @requirement(NAMED)
 def back_varied(context: Context) -> None:
     """Send passes with other identifiers, then their gradients."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     way = kept_way(context)
     for fields in _names():
         compared = Comparison(context)
@@ -157,7 +157,7 @@ def back_varied(context: Context) -> None:
 @requirement(TAKEN, EACH)
 def gossip_varied(context: Context) -> None:
     """Gossip gradients of zeros like the one that is accepted, with other values beside it."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     usual = gradient_of(context)
     for key, values in OTHER_VALUES.items():
         for value in values:
@@ -216,7 +216,7 @@ def _judge_layers(context: Context, usual: Fields) -> None:
 @requirement(CALLED)
 def native_rpc_ids(context: Context) -> None:
     """POST /rpc with other ids; an answer names the id of its call."""
-    _needs_fifth(context)
+    _needs_sixth(context)
     usual = call_with(context, 1)
     if (usual.json_object() or {}).get("id") != 1:
         raise Skipped("POST /rpc answers a call without its id")

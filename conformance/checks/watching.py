@@ -13,7 +13,7 @@ from conformance.checks.node_reads import CONFIG, METRICS, PROOFS, STATUS, TRANS
 from conformance.checks.node_sanity import STANDS_STILL_S, UPTIME_SLACK_S
 from conformance.checks.reading import fetch, resource_ids
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import Pauses, requirement
@@ -91,7 +91,7 @@ def metrics_moving(context: Context) -> None:
     if not all(totals) or totals[0] == totals[1] or not all(isinstance(s, str) for s in stamps):
         raise Skipped("the metrics are those of before")
     rate = lookup(second, "inference.requests_per_minute")
-    if context.edition >= FIFTH and rate and is_number(rate[0]):
+    if context.edition >= SIXTH and rate and is_number(rate[0]):
         why = f"requests_per_minute is {rate[0]}, requests_total went {brief(totals)}"
         context.judge("NA-SANE-069", rate[0] > 0, why, first_answer, asked, second_answer)
     why = f"timestamp is still {brief(stamps[0])}, requests_total went {brief(totals)}"

@@ -18,7 +18,7 @@ from conformance.checks.mixed_passes import output_of
 from conformance.checks.passes import forward_request, layers_of
 from conformance.checks.weights import served_notations
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.messages import (
@@ -120,14 +120,14 @@ def _calls(context: Context) -> Iterator[Call]:
                lambda answer: bytes(answer.responder.node_id))  # fmt: skip
     yield Call("GetCheckpoint", messages.make("GetCheckpointRequest", min_version=1),
                lambda answer: answer.success)  # fmt: skip
-    if context.edition >= FIFTH:
+    if context.edition >= SIXTH:
         yield from _later_calls(context, known)
     try:
         request = forward_request(context)
     except Skipped:
         return
     yield Call("PipelineForward", request, lambda answer: (answer.request_id, answer.success))
-    if context.edition >= FIFTH and context.target.allows(Effect.INTRUSIVE):
+    if context.edition >= SIXTH and context.target.allows(Effect.INTRUSIVE):
         with suppress(Skipped):
             way = kept_way(context)
 
@@ -162,7 +162,7 @@ def message_forms(context: Context) -> None:
         if not control.ok or control.message is None:
             continue
         expected = call.says(control.message)
-        doubled = _doubled(message) if context.edition >= FIFTH else b""
+        doubled = _doubled(message) if context.edition >= SIXTH else b""
         for name, content in _forms(message):
             sent = content if call.anew is None else _form_of(call.fresh(), name)
             reply = _again(context, call.operation, sent)

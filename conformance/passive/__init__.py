@@ -3,7 +3,7 @@
 Invariant: nothing here sends a request, so this runs on every exchange at no cost to the target.
 """
 
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.strictjson import Json, NotJson, brief, is_int, is_number
@@ -140,7 +140,7 @@ def _judge_other_error(findings: Findings, answer: Answer) -> None:
         why = f"error.code is {code}, and the status {answer.status}"
         findings.fails("NA-ERR-028", why, answer)
     known = NO_SUCH_ROUTE not in answer.exchange.request["url"]
-    if findings.edition >= FIFTH and isinstance(error, dict) and known:
+    if findings.edition >= SIXTH and isinstance(error, dict) and known:
         _judge_parts(findings, error, answer)
     why = f"a {answer.status} without error.code and error.message"
     findings.judge("NA-ERR-012", fits, why, answer)

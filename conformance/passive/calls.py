@@ -10,7 +10,7 @@ from typing import Any
 
 from conformance import messages
 from conformance.catalogue import fields_of_message, load
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Findings
 from conformance.grpcwire import Reply
 from conformance.passive import passes
@@ -65,7 +65,7 @@ def judge_reply(findings: Findings, known: passes.Passes, reply: Reply) -> None:
 
     `known` is what the answers to passes have shown so far. Editions before ``SINCE`` do not.
     """
-    if findings.edition >= FIFTH:
+    if findings.edition >= SIXTH:
         _judge_status(findings, reply)
     name = messages.OPERATIONS.get(reply.operation, ("", ""))[1]
     if findings.edition < SINCE or not reply.ok or name not in messages.MESSAGES:
@@ -80,11 +80,11 @@ def judge_reply(findings: Findings, known: passes.Passes, reply: Reply) -> None:
     if name in LOSSES:
         why = f"loss is {answer.loss}"
         findings.judge("GR-SANE-002", math.isfinite(answer.loss), why, reply)
-        if findings.edition >= FIFTH:
+        if findings.edition >= SIXTH:
             findings.judge(ABOVE, not answer.loss < 0, why, reply)
-    if findings.edition >= FIFTH:
+    if findings.edition >= SIXTH:
         _judge_outcome(findings, name, answer, reply)
-    if reply.operation == passes.OPERATION and findings.edition >= FIFTH:
+    if reply.operation == passes.OPERATION and findings.edition >= SIXTH:
         known.judge(findings, answer, reply)
     if name in REASONS:
         done, reason, ident = REASONS[name]

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Findings
 from conformance.grpcwire import Reply
 from conformance.journal import Exchange
@@ -34,7 +34,7 @@ class Itself:
     def judge(self, findings: Findings, reply: Reply) -> None:
         """Rule on an answer, given all answers before it."""
         shown = reply.operation.startswith(DHT) or reply.operation == GOSSIP
-        answer = reply.message if shown and findings.edition >= FIFTH else None
+        answer = reply.message if shown and findings.edition >= SIXTH else None
         if answer is None:
             return
         with self.lock:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 
 from conformance.catalogue import fields_of
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.passive import results
@@ -81,7 +81,7 @@ def judge_resource(
     if name not in SUCCEEDING or document.get("success") is not False:
         judge_shape(findings, name, document, answer)
         judge_meaning(findings, name, document, answer, changed=changed)
-    if name == "patch" and findings.edition >= FIFTH and document.get("success") is True:
+    if name == "patch" and findings.edition >= SIXTH and document.get("success") is True:
         _judge_updated(findings, body, document.get("updated"), answer)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC
 
-from conformance.editions import FIFTH
+from conformance.editions import SIXTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.shapes import lookup
@@ -42,7 +42,7 @@ class Steady:
 
     def judge(self, findings: Findings, resource: str, answer: Answer) -> None:
         """Rule on an answer, given those before it."""
-        document = answer.json_object() if answer.ok and findings.edition >= FIFTH else None
+        document = answer.json_object() if answer.ok and findings.edition >= SIXTH else None
         if document is None:
             return
         with self.lock:

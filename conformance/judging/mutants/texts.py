@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from conformance.judging.hooks import CONFIG, INFERENCE, Http, inference, on, put
@@ -217,24 +216,10 @@ def with_token(asked: Asked, response: Response) -> None:
         response.__dict__.update(error(401, "UNAUTHORIZED", "no token is needed").__dict__)
 
 
-def connected_now(response: Response) -> None:
-    """Say that a peer has just connected."""
-    response.json["peers"][0]["connected_since"] = datetime.now(UTC).isoformat()
-
-
-def trains_while_off(asked: Asked, response: Response) -> None:
-    """Train although the status says that training is off."""
-    if asked.path == STATUS:
-        put("training.enabled", False)(response)
-    if asked.path == GLOBAL:
-        put("local.is_training", True)(response)
-
-
-NOT_WORKING = {"is_working": False, "reason": "nobody knows", "action": "wait"}
 TAKEN = Response(json={"success": True, "updated": [], "restart_required": False})
 
 HTTP: list[tuple[str, Http]] = [
-    ("NA-SANE-060", Falling(METRICS, "training.steps_total")),
+    ("NA-SANE-060", Falling(METRICS, "inference.tokens_generated")),
     ("NA-SANE-061", Falling(METRICS, "network.bytes_sent")),
     ("NA-SANE-062", Turning(STATUS, "version", "0.9")),
     ("NA-SANE-063", Turning(STATUS, "role", "worker")),
