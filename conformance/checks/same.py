@@ -5,7 +5,6 @@ only if they are the same then: what has changed between two readings is of two 
 there is another try, since a node may count some of them from time to time.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isclose
@@ -31,9 +30,6 @@ CALLS = {
     GOSSIP: messages.make("GossipGradientRequest", node_id="conformance", model_hash="0" * 64),
 }
 ROLES = ("driver", "worker", "validator")
-# A number, with the letter of its unit if it has one.
-_COUNT = re.compile(r"\s*([\d.]+)\s*([kKmMbBgGtT]?)\s*\Z", re.ASCII)
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 # How far a figure may be from the one that it is rounded from, for a reader.
 ROUNDED = 0.06
 # All is well where more than this share of the exchanges succeeds.
@@ -79,10 +75,6 @@ def _same(one: Json, other: Json) -> bool:
     return sorted(map(brief, one)) == sorted(map(brief, other)) if lists else one == other
 
 
-def _not_above(less: Json, more: Json) -> bool:
-    return not (is_number(less) and is_number(more)) or less <= more
-
-
 def _near(one: Json, other: Json) -> bool:
     numbers = is_number(one) and is_number(other)
     return not numbers or isclose(one, other, rel_tol=ROUNDED, abs_tol=ROUNDED)
@@ -100,22 +92,6 @@ def _counts_roles(nodes: Json, own: Json, roles: Iterable[Json]) -> bool:
     seen = [own, *roles]
     counts = {role: nodes.get(f"{role}s") for role in ROLES}
     return all(not is_int(count) or seen.count(role) <= count for role, count in counts.items())
-
-
-def count_of(text: Json) -> tuple[float, bool] | None:
-    """Read a count that is written as a text; return it, and whether it may be rounded."""
-    plain = re.sub(r"[_,'\u2019\s](?=\d{3}(?!\d))", "", text) if isinstance(text, str) else ""
-    found = _COUNT.match(plain)
-    if found is None or found[1].count(".") > 1 or not found[1].strip("."):
-        return None
-    return float(found[1]) * _UNITS[found[2].lower()], bool(found[2]) or "." in found[1]
-
-
-def _same_count(text: Json, params: Json) -> bool:
-    told = count_of(text)
-    if told is None or not is_int(params) or not params:
-        return True
-    return isclose(told[0], params, rel_tol=ROUNDED) if told[1] else told[0] == params
 
 
 def _in_model(total: Json, layers: Iterable[Json]) -> bool:
@@ -191,13 +167,7 @@ TRAINING = (
         _works,
     ),
     Relation(
-        "TR-SAME-001", ("training-global global_steps", "network training.global_step"), _equal
-    ),
-    Relation(
         STEPS, ("training-global diloco.inner_steps_total", "config training.diloco_steps"), _equal
-    ),
-    Relation(
-        "TR-SAME-003", ("training-global total_nodes_training", "network nodes.total"), _not_above
     ),
     Relation(
         "TR-SAME-004",
@@ -217,12 +187,6 @@ TRAINING = (
 )
 OVER_GRPC = (
     Relation("GR-GOSSIP-020", (f"{INFO} version", f"{GOSSIP} current_round"), _reached),
-    Relation("GR-SAME-001", ("network architecture.parameters", f"{INFO} params"), _same_count),
-    Relation(
-        "GR-SAME-002",
-        ("training-global local.training_rounds", f"{GOSSIP} current_round"),
-        _reached,
-    ),
     Relation("GR-SAME-003", ("network architecture.hidden_dim", f"{PASS} hidden"), _equal),
 )
 

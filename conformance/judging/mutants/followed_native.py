@@ -251,7 +251,6 @@ HTTP: list[tuple[str, Http]] = [
     ("NT-RULE-127", on("/api/validators", secret_told)),
     ("NT-RULE-128", on("/api/blocks", more_counted)),
     ("NT-RULE-129", on("/api/validators", put("validators", [{"bond": "-5", "power": 3}]))),
-    ("NT-RULE-130", on("/api/network", put("initial_supply", "3"))),
     ("NT-RULE-131", on("/api/network", put("ready", False))),
     ("NT-RULE-132", on(ROUNDS, put("index_round", 1))),
     ("NT-RULE-133", on(ROUNDS, rooted_otherwise)),

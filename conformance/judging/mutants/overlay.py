@@ -278,9 +278,7 @@ HTTP: list[tuple[str, Http]] = [
         healthy=False, checks=dict.fromkeys(response.json["checks"], "ok")))),
     ("NA-SAME-008", since_now),
     ("NA-SAME-008", Drifting(NETWORK, "architecture.hidden_dim", 1)),
-    ("TR-SAME-001", on(GLOBAL, put("global_steps", 77))),
     ("TR-SAME-002", on(GLOBAL, put("diloco.inner_steps_total", 501))),
-    ("TR-SAME-003", on(GLOBAL, put("total_nodes_training", 3000))),
     ("TR-SAME-004", on(VERIFY, put("metrics.global_loss", 99.5))),
     ("TR-SAME-007", on(GLOBAL, put("local.current_loss", 99.5))),
     ("TR-SAME-008", on(GLOBAL, lambda response: response.json.update(
@@ -289,9 +287,7 @@ HTTP: list[tuple[str, Http]] = [
     ("TR-SAME-005", on("/api/v1/status", put("training.enabled", False))),
     ("NA-SAME-010", of_second),
     ("TR-SAME-006", not_working),
-    ("GR-SAME-001", on(NETWORK, put("architecture.parameters", "1.2B"))),
     ("GR-SAME-003", on(NETWORK, put("architecture.hidden_dim", 99))),
     ("NA-SAME-009", on("/api/v1/proofs", lambda response: [
         proof.update(layer=90) for proof in response.json["proofs"]])),
-    ("GR-SAME-002", on(GLOBAL, put("local.training_rounds", 4))),
 ]  # fmt: skip
