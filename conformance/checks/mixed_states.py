@@ -41,7 +41,7 @@ AGAIN = (
     "shape-status", "shape-metrics", "shape-network", "shape-balance", "shape-transactions",
     "shape-layers", "shape-config", "shape-proofs", "shape-training-global",
     "shape-training-verify", "training-relations", "training-local", "status-sane", "metrics-sane",
-    "config-sane", "layers-sane", "pages-whole", "said-of-training",
+    "config-sane", "layers-sane", "pages-whole",
 )  # fmt: skip
 # Of the states, those that change what is read; the others only add to it.
 OF_TRAINING = "training"

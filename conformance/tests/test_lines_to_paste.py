@@ -40,7 +40,8 @@ def has_curl() -> bool:
 
 AT_ONCE = {
     "config-at-once", "guards-steady", "inference-at-once", "inference-counted-at-once",
-    "mixed-reads", "money-at-once", "generations-crossed", "guards-meanwhile"}  # fmt: skip
+    "mixed-reads", "mixed-states", "money-at-once", "generations-crossed", "guards-meanwhile",
+}  # fmt: skip
 
 
 @pytest.mark.skipif(not has_curl(), reason="there is no curl here")

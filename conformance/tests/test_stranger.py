@@ -13,7 +13,7 @@ from conformance.judging.stranger.strangers import STRANGERS, Stranger
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
 (
     FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH,
-    THIRTEENTH,
+    THIRTEENTH, FOURTEENTH,
 ) = STRANGERS.values()  # fmt: skip
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the PATH")
 needs_ruby = pytest.mark.skipif(shutil.which("ruby") is None, reason="Ruby is not on the PATH")

@@ -278,7 +278,6 @@ HTTP: list[tuple[str, Http]] = [
         healthy=False, checks=dict.fromkeys(response.json["checks"], "ok")))),
     ("NA-SAME-008", since_now),
     ("NA-SAME-008", Drifting(NETWORK, "architecture.hidden_dim", 1)),
-    ("TR-SAME-002", on(GLOBAL, put("diloco.inner_steps_total", 501))),
     ("TR-SAME-004", on(VERIFY, put("metrics.global_loss", 99.5))),
     ("TR-SAME-007", on(GLOBAL, put("local.current_loss", 99.5))),
     ("TR-SAME-008", on(GLOBAL, lambda response: response.json.update(
