@@ -97,20 +97,6 @@ def _is_there(context: Context, answer: Answer) -> bool:
     return context.api("GET", path, credential=context.target.valid, query=query or None).ok
 
 
-def altered(token: str) -> list[tuple[str, str]]:
-    """Return a token with another letter in its middle, and one with two letters exchanged."""
-    at = len(token) // 2
-    if at < 2:
-        return []
-    other = "A" if token[at] == "z" else "z"
-    cut = f"$(printf %.{at}s $TOKEN)"
-    changed = (f"{token[:at]}{other}{token[at + 1 :]}", f"{cut}{other}${{TOKEN:{at + 1}}}")
-    turned = f"{token[: at - 1]}{token[at]}{token[at - 1]}{token[at + 1 :]}"
-    start = f"$(printf %.{at - 1}s $TOKEN)"
-    shown = f"{start}${{TOKEN:{at}:1}}${{TOKEN:{at - 1}:1}}${{TOKEN:{at + 1}}}"
-    return [changed, (turned, shown)]
-
-
 def _read(context: Context, resource: Resource, credential: Credential) -> Answer:
     return context.api("GET", resource.path, credential=credential)
 

@@ -11,6 +11,7 @@ from conformance.checks.money import eventually, read_money, staked
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -58,6 +59,11 @@ def money_bodies(context: Context) -> None:
         # Too small a stake would be refused whatever else is in it.
         with suppress(Skipped):
             good[STAKE]["amount"] = staked(context, context.target.second)[2]
+    if context.edition >= SIXTH:
+        # Whether it may be left out is not said.
+        bare = _post(context, SEND, {"to": own, "amount": AMOUNT})
+        why = f"POST {SEND} without a memo: status {bare.status}"
+        context.judge("NA-WALLET-042", bare.status not in FAILED, why, bare)
     for ident, bodies in (("NA-WALLET-040", IMPOSSIBLE), ("NA-WALLET-041", lenient)):
         for path, changed in bodies:
             answer = _post(context, path, {**good[path], **changed})

@@ -46,17 +46,18 @@ def native_records(context: Context) -> None:
     """GET the requests that drawn blocks name; those that are pending twice."""
     for record in drawn_records(context):
         judge_atoms(context, record.answer, record.document)
-        _judge_whole(context, record)
+        judge_whole(context, record.ident, record.answer, record.document)
         _judge_pending(context, record)
 
 
-def _judge_whole(context: Context, record: Record) -> None:
-    if state_of(record.document) != COMPLETED:
+def judge_whole(context: Context, ident: str, answer: Answer, document: Json) -> None:
+    """Rule on the response in the record of a request, if it is completed."""
+    if state_of(document) != COMPLETED:
         return
-    found = {k: v for k, v in members_of(record.document) if _RESPONSE.match(k)}
+    found = {k: v for k, v in members_of(document) if _RESPONSE.match(k)}
     if found:
-        why = f"the record of {brief(record.ident)} is completed, with {brief(found)}"
-        context.judge(WHOLE, any(v is not None for v in found.values()), why, record.answer)
+        why = f"the record of {brief(ident)} is completed, with {brief(found)}"
+        context.judge(WHOLE, any(v is not None for v in found.values()), why, answer)
 
 
 def _judge_pending(context: Context, record: Record) -> None:

@@ -36,6 +36,8 @@ NOT_AGAIN, PAUSES = "CL-CALL-010", "CL-CALL-011"
 ATTEMPTS = 3
 # So many times as long as the first gradient took, others are waited for, and at least so long.
 HURRY, SHORTLY_S = 5, 1.0
+# What no node can verify; one that verifies signatures refuses the gradient.
+SIGNED = "5c" * 64
 # What names a gradient; and what is its own as well, should its names be changed on the way.
 NAMING, TIMED = ("node_id", "round_id", "signature"), ("timestamp",)
 
@@ -122,6 +124,7 @@ def _judge_made(context: Context, scene: Scene) -> None:
     others = {
         "far": far, "last": last, "ended": make(0), "below": make(-1),
         "own": make(gradients.TTL, node_id=peer.ident.hex()),
+        "signed": make(gradients.TTL, signature=SIGNED),
     }  # fmt: skip
     refused = make(gradients.TTL, model_hash="0" * 64)
     failed = {code: make(gradients.TTL) for code in (BAD_REQUEST, *BUSY)}

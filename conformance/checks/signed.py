@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from conformance.checks import signatures
 from conformance.checks.native import document_at, mapped, native_get, native_pair_later
 from conformance.checks.native_documents import numbers_of, under
+from conformance.checks.native_records import WHOLE, judge_whole
 from conformance.checks.native_rpc import NO_METHOD, error_code
 from conformance.checks.payers import EXPIRY, HASHED, NAMED, PAYER, judge_named, judge_payer
 from conformance.checks.signed_requests import (
@@ -39,7 +40,7 @@ from conformance.checks.signed_requests import (
     while_pending,
 )
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -139,7 +140,7 @@ def _try(context: Context, made: Signed, what: str, bad: tuple[str, ...]) -> Wro
 @requirement(
     POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
     IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT, RELAY, HASH, SOUND, BY_ONE, NAMED,
-    EXPIRY, HASHED,
+    EXPIRY, HASHED, WHOLE,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
@@ -297,6 +298,8 @@ def _judge_end(context: Context, made: Signed) -> bool:
         context.fails(COMPLETED, f"{why}: {brief(record)}", answer)
     if state_of(record) == DONE:
         context.holds(COMPLETED, answer)
+        if context.edition >= SIXTH:
+            judge_whole(context, made.request_id, answer, record)
         context.service.completed = (made, answer)
     if context.edition >= FOURTH and state_of(record) in (PENDING, DONE):
         why = f"it is pending after {within_s:g} s, and expires at height {made.expires}"
