@@ -93,6 +93,15 @@ def test_the_node_in_erlang_lists_what_it_can_be_switched_to() -> None:
     assert [ident for ident in lists["peculiar"] if f"({ident})" not in code] == []
 
 
+@pytest.mark.skipif(shutil.which("php") is None, reason="PHP is not on the PATH")
+def test_the_node_in_php_lists_what_it_can_be_switched_to() -> None:
+    lists = FOURTEENTH.lists()
+    assert len(lists["faults"]) == 1180
+    assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 116
+    assert set(lists["faults"].values()) == (KINDS - {"numbers"}) | {"grpc"}
+    assert set(FOURTEENTH.allowed()) <= set(lists["faults"])
+
+
 def test_each_stranger_has_a_first_port_of_its_own() -> None:
     assert len({one.first_port for one in STRANGERS.values()}) == len(STRANGERS)
 

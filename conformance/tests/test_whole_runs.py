@@ -73,6 +73,8 @@ OF_FEW_SIZES = (
     r".* (temperature|top_p|_|learning_rate|timestamp|enabled|stream|include_usage|round_id|ttl)",
     # A sender is drawn for DHTPing, and the same one searches; a node has so many threads.
     r"DHT(Find\w+|Store) sender .*", r".* (cpu_threads|stop length|not_in_the_document)",
+    # What the document does not show, and where the suite's own node is.
+    r".* (from|from_address|sender|account|address|no_such_key|sender_url)",
     # How large it may be is not said.
     r".* top_k",
     # The profile of OpenAI's routes is small and exact.
