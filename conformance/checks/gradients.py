@@ -18,7 +18,7 @@ from conformance.checks.forms import FRAME, encode
 from conformance.checks.passes import BUSY, layers_of
 from conformance.checks.rpc import FAR_ROUND
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
@@ -87,17 +87,19 @@ def _look(context: Context) -> None:
         known.no_gradient = f"GetCheckpointInfo names no model: {reply.code}"
         return
     plain: dict[str, Any] = {
-        "model_hash": info.model_hash, "batch_size": 2, "loss": 1.0, "ttl": 0,
+        "model_hash": info.model_hash, "batch_size": 2, "loss": 1.0,
     }  # fmt: skip
     _, refused = send(context, fresh(plain, model_hash="0" * 64, round_id=FAR_ROUND))
     rounds = [refused.current_round] if refused is not None and not refused.accepted else []
     layer, why = max(layers_of(context).held, default=0), ""
     sizes = (VALUES, *(_sizes(context, layer) if context.edition >= FOURTH else ()))
-    tries = product(dict.fromkeys([*rounds, info.version]), sizes, NAMES)
-    for round_id, size, name in tries:
+    # A node may be wrong in refusing what is not to be forwarded, and says so of all others.
+    ttls = (0, TTL) if context.edition >= SIXTH else (0,)
+    tries = product(ttls, dict.fromkeys([*rounds, info.version]), sizes, NAMES)
+    for ttl, round_id, size, name in tries:
         layers = {name.format(layer): encode(FORM, [size], scale=0.0)}
-        fields = {**plain, "round_id": round_id, "layer_gradients": layers}
-        if size == VALUES or name == NAMES[0]:
+        fields = {**plain, "ttl": ttl, "round_id": round_id, "layer_gradients": layers}
+        if not ttl and (size == VALUES or name == NAMES[0]):
             known.tried_gradients.append(fields)
         reply, answer = send(context, fresh(fields))
         if answer is not None and answer.accepted:

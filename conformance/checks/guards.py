@@ -4,13 +4,17 @@ The bodies are good ones, of the smallest amounts. A route that refuses its body
 the token serves nobody either; only a success shows that the guard is missing.
 """
 
+from contextlib import suppress
+
 from conformance.catalogue import Effect
 from conformance.checks.auth import judge_refusal
+from conformance.checks.money import staked
 from conformance.checks.node_reads import CONFIG
 from conformance.checks.reading import ABSENT, fetch
 from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FOURTH, SIXTH
+from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, Answer, Credential
 from conformance.registry import requirement
 from conformance.shapes import lookup
@@ -48,6 +52,10 @@ def _ask(
 @requirement("NA-AUTH-019", *_ERRORS)
 def guards_missing(context: Context) -> None:
     """POST and PATCH every Auth route that changes something without a token."""
+    if context.edition >= SIXTH and context.target.allows(Effect.SPEND):
+        # Where nothing is staked an unstake is refused, whoever asks for it.
+        with suppress(Skipped):
+            staked(context, context.target.valid)
     for method, path, body in smallest_bodies(context):
         answer = _ask(context, method, path, body, ANONYMOUS)
         if answer.ok or (400 <= answer.status < 500 and answer.status not in ABSENT):

@@ -39,14 +39,15 @@ ENDINGS = ("", "-", "x" * 100, "y" * 300, "-\u00e9\u65e5\U0001f642", " ")
 SEVERAL = 6
 # Other values of one field of a gradient.
 OTHER_VALUES: dict[str, tuple[float, ...]] = {
-    "batch_size": (1, 32, 100, 300, 70_000), "loss": (0.0, 0.125, 9.75, 140.5), "ttl": (1, 3, 10),
+    "batch_size": (1, 32, 100, 300, 70_000), "loss": (0.0, 0.125, 9.75, 140.5),
+    "ttl": (0, 1, 3, 10),
 }  # fmt: skip
 # What is said of checkpoints holds when gradients have come, too.
 AGAIN = ("get-checkpoint-info", "get-checkpoint")
 IDENTS: tuple[Json, ...] = ("conformance", 0, 300, 2**40, "7")
 
 
-def _needs_sixth(context: Context) -> None:
+def _needs_fifth(context: Context) -> None:
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
 
@@ -63,7 +64,7 @@ def _names() -> Iterator[Fields]:
 @requirement(ALIKE, STEADY, ADDRESSED, CACHED, ANY_NAME, SERVERS)
 def forward_varied(context: Context) -> None:
     """Send the pass from other sources, and with other identifiers; compare the results."""
-    _needs_sixth(context)
+    _needs_fifth(context)
     usual = send_forward(context)
     if not output_of(usual):
         raise Skipped(f"a pass ends with {usual.code}")
@@ -133,7 +134,7 @@ def _is_final(reply: Reply) -> bool:
 @requirement(NAMED)
 def back_varied(context: Context) -> None:
     """Send passes with other identifiers, then their gradients."""
-    _needs_sixth(context)
+    _needs_fifth(context)
     way = kept_way(context)
     for fields in _names():
         compared = Comparison(context)
@@ -157,7 +158,7 @@ def back_varied(context: Context) -> None:
 @requirement(TAKEN, EACH)
 def gossip_varied(context: Context) -> None:
     """Gossip gradients of zeros like the one that is accepted, with other values beside it."""
-    _needs_sixth(context)
+    _needs_fifth(context)
     usual = gradient_of(context)
     for key, values in OTHER_VALUES.items():
         for value in values:
@@ -216,7 +217,7 @@ def _judge_layers(context: Context, usual: Fields) -> None:
 @requirement(CALLED)
 def native_rpc_ids(context: Context) -> None:
     """POST /rpc with other ids; an answer names the id of its call."""
-    _needs_sixth(context)
+    _needs_fifth(context)
     usual = call_with(context, 1)
     if (usual.json_object() or {}).get("id") != 1:
         raise Skipped("POST /rpc answers a call without its id")
