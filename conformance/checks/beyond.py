@@ -9,13 +9,14 @@ from conformance.checks.config import flat, nested, patch, read_config, restore
 from conformance.checks.counting import EARLY_TOKENS, early
 from conformance.checks.stream import LONG
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief, is_number
 
 THREADS, STEPS = "resources.cpu_threads", "training.diloco_steps"
+RATE = "training.learning_rate"
 SHORTENED, CHANGED = "NA-INF-049", "NA-PATCH-123"
 # Both are the same number where a byte holds them, and one that ends a generation at once.
 BYTE, TRIES = 256, 3
@@ -38,8 +39,10 @@ NUMBERS = {
 # Above what most machines have, and rates of few digits and of many.
 FRACTIONS = {
     "resources.max_memory_gb": (130.5, 300.25),
-    "training.learning_rate": (0.1, 0.0125, 0.000123, 2.5e-06),
+    RATE: (0.1, 0.0125, 0.000123, 2.5e-06),
 }
+# Next to nothing, which a node may refuse.
+TINY = 3e-08
 
 
 @requirement(SHORTENED)
@@ -153,7 +156,8 @@ def config_beyond(context: Context) -> None:
                 if path == STEPS:
                     run_again(context, "shape-training-global", f"after {path} was set to {value}")
         for path, fractions in FRACTIONS.items():
-            for part in fractions if is_number(flat(original).get(path)) else ():
+            tiny = (TINY,) if path == RATE and context.edition >= SIXTH else ()
+            for part in (*fractions, *tiny) if is_number(flat(original).get(path)) else ():
                 _judge_set(context, path, part, part * ROUNDED)
     finally:
         restore(context, original)
