@@ -20,7 +20,7 @@ AGAIN = (
     "history-walked", "inference-result", "inference-stop", "inference-stops-exactly",
     "inference-stream", "inference-counted", "wallet-send", "wallet-stake", "wallet-unstake",
     "wallet-poor", "wallet-afterwards", "money-sent", "money-staked", "money-bodies", "memo-kept",
-    "history-later", "layers-sane", "config-sane", "grpc-port", "peers-sane",
+    "history-later", "layers-sane", "config-sane", "grpc-port",
 )  # fmt: skip
 
 
