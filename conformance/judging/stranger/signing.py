@@ -35,6 +35,7 @@ FORGED_RESULT: Final = "forged-result"
 BRIEF: Final = "brief"
 # A request that is to be answered lives for so many blocks.
 LIFETIME: Final = 1000
+MAX_TOKENS: Final = 8
 # Nobody provides under this key.
 SILENT: Final = "5" * 64
 KINDS: Final = (REQUEST, FORGED, FOREIGN, EXPIRED, UNANSWERED, WORK, FORGED_WORK)
@@ -202,3 +203,72 @@ def run(
         sys.exit(3)
     except (Failed, OSError, ValueError, LookupError, TypeError, HTTPException) as error:
         sys.exit(f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program of a node's that takes what is to be signed as one JSON text, and prints the call.
+
+    ``script`` is the signer beside whose folder `node` it is run.
+    """
+
+    script: str
+    command: tuple[str, ...]
+    accounts: tuple[str, str]
+    """Who pays, and who pays for `OTHER`."""
+    worker: str
+    work: str
+    """The member that has the work, in the answer to a poll."""
+    chain: str
+    """The member that names the chain, in the network."""
+    lives: int
+    """For so many blocks a request is good."""
+    soon: int = 3
+    """So many blocks are made in a few seconds."""
+
+    def run(self) -> None:
+        """Be the signer."""
+        parser = argparse.ArgumentParser(description="Signs what a stranger's own tool signs.")
+        run(parser, self._make, OTHER, FORGED_RESULT, BRIEF)
+
+    def _signed(self, kind: str, **fields: Any) -> dict[str, Any]:
+        return own_tool(self.script, *self.command, json.dumps({"kind": kind, **fields}))
+
+    def _work(self, node: Node, kind: str) -> Message:
+        """Return a poll, or the result of work that was polled for."""
+        worker = {"account": self.worker}
+        if kind == FORGED_RESULT:
+            polled = self._signed("poll", **worker)
+            work = node.post(polled["path"], polled["message"])[self.work]
+            if work is None:
+                raise Failed("there is no work")
+            done = {"request_id": work["request_id"], "output": "", "tokens": 1}
+            made = self._signed("result", **worker, **done, forge=True)
+        else:
+            made = self._signed("poll", **worker, forge=kind == FORGED_WORK)
+        return Message(made["path"], made["message"])
+
+    def _make(self, options: argparse.Namespace) -> Message:
+        node, kind = Node(options.url), options.kind
+        if kind in (WORK, FORGED_WORK, FORGED_RESULT):
+            return self._work(node, kind)
+        account = self.accounts[kind == OTHER]
+        network, served = node.get("/api/network"), node.get("/api/inference")
+        fields: dict[str, Any] = {"account": account, "checkpoint": served["serving_root"]}
+        unused = self._signed("request", nonce=0, prompt="a", expires_height=1, **fields)
+        key = str(unused["public_key"])
+        blocks = {EXPIRED: -1, UNANSWERED: self.soon, BRIEF: 2 * self.soon}.get(kind, self.lives)
+        fields |= {
+            "nonce": int(node.get("/api/account", public_key=key)["next_nonce"]),
+            "prompt": new_prompt(),
+            "expires_height": int(network["tip"]["height"]) + blocks,
+            "max_tokens": MAX_TOKENS,
+            "forge": kind == FORGED,
+            "silent": kind == UNANSWERED,
+        }
+        if kind == FOREIGN:
+            fields["chain_id"] = network[self.chain] + "-other"
+        made = self._signed("request", **fields)
+        cost = int(served["price_atoms"]) + int(served["fee_atoms"])
+        named = {"rpc": made["message"], "hash": made["transaction_hash"], "cost_atoms": str(cost)}
+        return made_by_tool(made | named, fields["prompt"], fields["expires_height"])
