@@ -1,20 +1,29 @@
-"""Interface 7.3: what becomes of a connection of gRPC when a request on it is bad."""
+"""Interface 7.3 and 8: a connection of gRPC behind a bad request, and one without any call."""
 
+import os
+import socket
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 
 from conformance import messages
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
 from conformance.registry import requirement
 
-KEPT = "GR-CODE-016"
+KEPT, PINGED = "GR-CODE-016", "LIM-041"
 TRIES, NOTICED_S = 3, 0.3
 # A field that has more bytes than there are.
 BAD = b"\x0a\x05ab"
 READY = "READY"
+# For so long clients wait for the answer to a ping.
+ANSWERED_S = 10.0
+# What HTTP/2 begins with, and the types of its frames; the flag says that a frame is an answer.
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS, PING, ANSWER = 4, 6, 1
 
 
 @requirement(KEPT)
@@ -43,3 +52,60 @@ def grpc_kept(context: Context) -> None:
         ended.append(bad)
     if len(ended) == TRIES:
         context.fails(KEPT, f"{TRIES} times a connection is ended behind a bad request", *ended)
+
+
+@requirement(PINGED)
+def grpc_pinged(context: Context) -> None:
+    """Open a connection, and ping on it without any call."""
+    if context.edition < SIXTH:
+        raise Skipped("later editions ask for it")
+    host, _, port = context.grpc.address.rpartition(":")
+    for _ in range(2):
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), ANSWERED_S) as opened:
+                answered = _is_answered(opened, os.urandom(8))
+        except (OSError, EOFError) as error:
+            raise Skipped(f"a connection without a call is not kept: {error}") from None
+        if answered:
+            context.holds(PINGED)
+            return
+    context.fails(PINGED, f"two pings, each on a connection of its own, for {ANSWERED_S:g} s")
+
+
+def _is_answered(opened: socket.socket, name: bytes) -> bool:
+    """Ping on a connection that has just been opened. Raises EOFError or OSError if it ends."""
+    opened.sendall(PREFACE + _frame(SETTINGS, 0) + _frame(PING, 0, name))
+    ends = time.monotonic() + ANSWERED_S
+    with suppress(TimeoutError):
+        for kind, flags, content in _frames(opened, ends):
+            if kind == SETTINGS and not flags & ANSWER:
+                opened.sendall(_frame(SETTINGS, ANSWER))
+            if kind == PING and flags & ANSWER and content == name:
+                return True
+    return False
+
+
+def _frame(kind: int, flags: int, content: bytes = b"") -> bytes:
+    """Return a frame of the connection itself, which is that of stream 0."""
+    return len(content).to_bytes(3, "big") + bytes([kind, flags]) + bytes(4) + content
+
+
+def _frames(opened: socket.socket, ends: float) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the type, the flags and the content of each frame. Raises TimeoutError at the end."""
+    while True:
+        head = _read(opened, 9, ends)
+        yield head[3], head[4], _read(opened, int.from_bytes(head[:3], "big"), ends)
+
+
+def _read(opened: socket.socket, count: int, ends: float) -> bytes:
+    found = b""
+    while len(found) < count:
+        left_s = ends - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        opened.settimeout(left_s)
+        part = opened.recv(count - len(found))
+        if not part:
+            raise EOFError("it ended")
+        found += part
+    return found
