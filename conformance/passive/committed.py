@@ -39,7 +39,7 @@ _NAMED = re.compile(
 # Beside what OF_NOW has: what tells how long ago something was, what a page may have in short, and
 # what is of the page.
 _OTHERWISE = re.compile(
-    r"age|ago|confirm|depth|since|elapsed|updat|seen|served|generat|status|state|final|index"
+    r"age|ago|confirm|depth|since|elapsed|update|seen|served|generated|status|state|final|index"
     r"|cursor|url|href|link|size|bytes|remain|log|prompt|memo|text|info|data|summary|note",
     re.IGNORECASE,
 )

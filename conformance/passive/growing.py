@@ -31,7 +31,7 @@ COUNTS: dict[str, dict[str, tuple[str, ...]]] = {
     "training-global": {OF_TRAINING: ("local.training_rounds", "diloco.outer_step_count")},
 }  # fmt: skip
 FIXED: dict[str, tuple[str, ...]] = {"status": ("version",), "config": ("port", "grpc_port")}
-# What may change once, but hardly to and fro.
+# What may change once, but hardly back and forth.
 SLOW: dict[str, tuple[str, ...]] = {
     "status": ("role",),
     "config": ("tracker_url",),
@@ -39,7 +39,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "layers": ("total_layers", "my_layer_count"),
 }
 # It was one value, another, the first one again, and the other one again.
-TO_AND_FRO = 4
+BACK_AND_FORTH = 4
 # For a longer text, or more tokens, a model may have to leave some of a prompt out.
 SHORT_PROMPT, FEW_TOKENS = 64, 32
 
@@ -97,8 +97,8 @@ class Growing:
             again = found[0] in turns
             # A value that has not been there before begins anew.
             self.turns[path] = [*turns, found[0]] if again else [*turns[-1:], found[0]]
-        turned = len(self.turns[path]) >= TO_AND_FRO
-        why = f"{path} goes to and fro: {brief(self.turns[path][-TO_AND_FRO:])}"
+        turned = len(self.turns[path]) >= BACK_AND_FORTH
+        why = f"{path} goes back and forth: {brief(self.turns[path][-BACK_AND_FORTH:])}"
         if found:
             findings.judge(RETURNS, not turned, why, answer)
 
