@@ -47,7 +47,7 @@ class Memory:
     made_before: tuple[float, float] | None = None
     """How many tokens the first metrics had, and the results by then."""
     proofs: dict[Credential, int] = field(default_factory=dict)
-    """How many proofs the longest page of an account had."""
+    """How many proofs the longest page of an account had that was asked for with a limit."""
     served: dict[str, Exchange] = field(default_factory=dict)
     """The first answer of each route that is read."""
     lost: dict[str, Exchange] = field(default_factory=dict)
@@ -76,7 +76,9 @@ class Memory:
         with self.lock:
             for path in lookup(document, NAMES.get(resource, "")):
                 self._judge_name(findings, resource, credential, path, answer)
-            listed = document.get("proofs") if resource == "proofs" else None
+            # Without a limit a page may be longer than the largest limit allows.
+            limited = "limit=" in answer.exchange.request["url"]
+            listed = document.get("proofs") if resource == "proofs" and limited else None
             if isinstance(listed, list):
                 self.proofs[credential] = max(len(listed), self.proofs.get(credential, 0))
             self.generations += resource == "inference"
