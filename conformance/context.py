@@ -135,13 +135,13 @@ class Service:
         self.lists, self.balances = history.Lists(), balances.Balances()
         # What only grows, or stays as it is.
         self.growing = growing.Growing()
-        # And those of the native API of one block, one request or one account.
-        self.chain = chain.Chain()
-        # And what those over gRPC have said of the node itself.
+        # What the native API has said of one block, one request or one account, and of all that is
+        # committed.
+        self.chain, self.committed = chain.Chain(), committed.Committed()
+        # What the answers over gRPC have said of the node itself.
         self.itself = itself.Itself()
-        # And what was said last of what stays for long.
+        # What was said last of what stays for long.
         self.steady = steady.Steady()
-        self.committed = committed.Committed()
         # What the answers to passes have said.
         self.passes = passes.Passes()
         # Whether the node has been started again in this run.
@@ -206,8 +206,7 @@ class Context(Findings):
         everywhere = frozenset[str]()
         if target.edition >= resources.SINCE:
             everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS
-            everywhere |= chain.IDS | committed.IDS | itself.IDS | steady.IDS
-            everywhere |= growing.IDS
+            everywhere |= chain.IDS | committed.IDS | itself.IDS | steady.IDS | growing.IDS
         if target.edition >= SIXTH:
             everywhere |= history.IDS | balances.IDS
         super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
