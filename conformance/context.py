@@ -3,7 +3,7 @@
 Invariant: spending stops once the budget is used up.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from conformance import passive
@@ -14,6 +14,7 @@ from conformance.httpwire import (
     ANONYMOUS,
     USUAL,
     Answer,
+    Asked,
     Credential,
     HttpClient,
     Unanswered,
@@ -31,6 +32,7 @@ from conformance.passive import (
     passes,
     resources,
     steady,
+    taken,
     tokens,
 )
 from conformance.peer.peer import Peer
@@ -133,6 +135,7 @@ class Service:
         self.memory = memory.Memory()
         # What all pages have listed, and what all balances and refusals have said.
         self.lists, self.balances = history.Lists(), balances.Balances()
+        self.taken = taken.Taken()
         # What only grows, or stays as it is.
         self.growing = growing.Growing()
         # What the native API has said of one block, one request or one account, and of all that is
@@ -154,6 +157,7 @@ class Service:
         self.chain, self.committed = chain.Chain(), committed.Committed()
         self.itself = itself.Itself()
         self.lists, self.balances = history.Lists(), balances.Balances()
+        self.taken = taken.Taken()
         self.passes, self.growing = passes.Passes(), growing.Growing()
 
     def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
@@ -208,7 +212,7 @@ class Context(Findings):
             everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS
             everywhere |= chain.IDS | committed.IDS | itself.IDS | steady.IDS | growing.IDS
         if target.edition >= SIXTH:
-            everywhere |= history.IDS | balances.IDS
+            everywhere |= history.IDS | balances.IDS | taken.IDS
         super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
         self.target = target
         self.http = http
@@ -266,25 +270,43 @@ class Context(Findings):
             written=written,
         )
         passive.judge_answer(self, answer, stream=stream)
-        known = self._is_known(credential, prefix + path) and _is_page(query)
-        if self.edition >= resources.SINCE and known:
-            operation = (method, prefix + path)
-            if operation == CHANGE and lookup(json_body, STEPS):
-                self.service.steps_changed = True
-            changed = self.service.steps_changed
-            resources.judge_resource(self, operation, json_body, answer, changed=changed)
-            self._remember(resources.RESOURCES.get(operation, ""), credential, answer)
-            if self.edition >= SIXTH:
-                self._compare(
-                    operation, credential, json_body if method == "POST" else query, answer
-                )
-            if method == "GET" and not query and self.edition >= FIFTH:
-                self.service.memory.judge_served(self, prefix + path, answer)
-            if path == BALANCE and (found := lookup(answer.json_object() or {}, AVAILABLE)):
-                self.service.available[credential] = float(found[0]) if is_number(found[0]) else 0.0
-            if credential.header is not None:
-                self.service.tokens.judge(self, credential, operation, answer)
+        if _is_page(query):
+            asked = json_body if method == "POST" else query
+            self._judge_known((method, prefix + path), credential, json_body, asked, answer)
         return answer
+
+    def kept(self, asked: Sequence[Asked]) -> list[Answer]:
+        """Send requests on one connection, as `HttpClient.kept` does; judge each as any other."""
+        answers = self.http.kept(asked)
+        for (method, path, credential, body), answer in zip(asked, answers, strict=False):
+            plain, streams = not isinstance(body, bytes), lookup(body, "stream") == [True]
+            if path.startswith(API) or "/training/" in path:
+                passive.judge_answer(self, answer, stream=streams)
+            if self.edition >= SIXTH and plain and not streams and "?" not in path:
+                self._judge_known((method, path), credential, body, body, answer)
+        return answers
+
+    def _judge_known(
+        self, operation: tuple[str, str], credential: Credential, body: Json, asked: Any,
+        answer: Answer,
+    ) -> None:  # fmt: skip
+        """Rule on the answer to a request that the document shows; `asked` is its query or body."""
+        method, path = operation
+        if self.edition < resources.SINCE or not self._is_known(credential, path):
+            return
+        if operation == CHANGE and lookup(body, STEPS):
+            self.service.steps_changed = True
+        changed = self.service.steps_changed
+        resources.judge_resource(self, operation, body, answer, changed=changed)
+        self._remember(resources.RESOURCES.get(operation, ""), credential, answer)
+        if self.edition >= SIXTH:
+            self._compare(operation, credential, asked, answer)
+        if method == "GET" and not asked and self.edition >= FIFTH:
+            self.service.memory.judge_served(self, path, answer)
+        if path == API + BALANCE and (found := lookup(answer.json_object() or {}, AVAILABLE)):
+            self.service.available[credential] = float(found[0]) if is_number(found[0]) else 0.0
+        if credential.header is not None:
+            self.service.tokens.judge(self, credential, operation, answer)
 
     def judge_reply(self, reply: Reply) -> None:
         """Rule on an answer over gRPC, by itself and beside those before it."""
@@ -305,6 +327,8 @@ class Context(Findings):
         own = self.service.memory.names.get((memory.OF_AN_ACCOUNT, credential), (None,))[0]
         self.service.lists.judge(self, resource, (credential, own), asked, answer)
         self.service.balances.judge(self, operation, credential, asked, answer)
+        operator = credential != self.target.second
+        self.service.taken.judge(self, operation, credential, asked, answer, operator=operator)
 
     def _is_known(self, credential: Credential, path: str) -> bool:
         """Whether a request with this credential is one that the document shows."""

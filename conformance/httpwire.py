@@ -163,6 +163,10 @@ class Request:
         return curl(self.method, url, authorization, self.content_type, self.content, others)
 
 
+# A request on a kept connection: method, path, credential and body, None for no body.
+Asked = tuple[str, str, Credential, Json | bytes]
+
+
 class HttpClient:
     """Sends requests to one base URL and records every exchange."""
 
@@ -229,8 +233,8 @@ class HttpClient:
                 return answer
         raise Unanswered("limited: still 429 after the requested waits", answer.exchange)
 
-    def kept(self, asked: Iterable[tuple[str, str, Credential, Json | bytes]]) -> list[Answer]:
-        """Send requests on one connection: method, path, credential and body, None for no body.
+    def kept(self, asked: Iterable[Asked]) -> list[Answer]:
+        """Send requests on one connection.
 
         Bytes are sent as they are. Fewer answers are returned where the target ends the connection,
         which it may do at any time, and where it asks to wait.

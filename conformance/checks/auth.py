@@ -11,6 +11,7 @@ from hypothesis import strategies
 
 from conformance.checks.node_reads import (
     AUTH_READS,
+    BALANCE,
     CONFIG,
     HEALTH,
     METRICS,
@@ -21,7 +22,7 @@ from conformance.checks.node_reads import (
 )
 from conformance.checks.reading import ABSENT, Resource, fetch
 from conformance.context import API, Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.httpwire import ANONYMOUS, Answer, Credential, bearer
@@ -127,8 +128,23 @@ def auth_invalid(context: Context) -> None:
         for resource, credential in product(AUTH_READS, LONG_TOKENS):
             _judge_odd(context, resource, credential)
         _judge_odd(context, CONFIG, NOT_ASCII)
+    if context.edition >= SIXTH:
+        for name in _public_names(context):
+            try_token(name)
 
     explore(context, invalid_tokens, try_token)
+
+
+def _public_names(context: Context) -> list[str]:
+    """Return what anybody may read of the node and its accounts, and might take for a token."""
+    accounts = (context.target.valid, context.target.second)
+    shown = [context.api("GET", BALANCE.path, credential=account) for account in accounts]
+    found = [(answer.json_object() or {}).get("address") for answer in shown if answer.ok]
+    found.append((context.api("GET", STATUS.path).json_object() or {}).get("node_id"))
+    texts = [
+        text for text in found if isinstance(text, str) and text.isascii() and text.isprintable()
+    ]
+    return [text for text in dict.fromkeys(texts) if text.strip() == text != ""]
 
 
 def _judge_odd(context: Context, resource: Resource, credential: Credential) -> None:

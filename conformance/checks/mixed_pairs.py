@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from conformance import passive
 from conformance.catalogue import Effect
 from conformance.checks.auth import INVENTED
 from conformance.checks.config import nested, patch, read_config
@@ -119,9 +118,8 @@ def _shown(name: str, answer: Answer) -> tuple[int, Json]:
 
 def _send(context: Context, asked: Sequence[Asked]) -> list[Answer]:
     """Send requests on one connection; return the answers of those that it was kept for."""
-    sent = ((one.method, one.path, one.account, one.body) for one in asked)
     try:
-        answers = context.http.kept(sent)
+        answers = context.kept([(one.method, one.path, one.account, one.body) for one in asked])
     except Unanswered as reason:
         if asked[0].streams and reason.why.startswith(UNENDED):
             why = f"on a connection that may be kept: {reason.why}"
@@ -131,8 +129,6 @@ def _send(context: Context, asked: Sequence[Asked]) -> list[Answer]:
         # The node asks to wait.
         return [_alone(context, asked[0])]
     for one, answer in zip(asked, answers, strict=False):
-        if one.path.startswith(API) or "/training/" in one.path:
-            passive.judge_answer(context, answer, stream=one.streams)
         if answer.ok and one.path.endswith("/inference"):
             context.budget.charge_stream(1)
     return answers

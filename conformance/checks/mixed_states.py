@@ -119,7 +119,7 @@ def _leave(context: Context) -> None:
         )  # fmt: skip
 
 
-@requirement("NA-ROUTE-018", "NA-SANE-063")
+@requirement("NA-ROUTE-018", "NA-ROUTE-020", "NA-SANE-063")
 def mixed_states(context: Context) -> None:
     """Ask all routes that are served once more in several states of the node."""
     routes = _routes(context)

@@ -82,9 +82,9 @@ def near(context: Context, found: float, expected: float) -> bool:
     return abs(found - expected) <= slack
 
 
-def eventually(hold: Callable[[], bool]) -> bool:
-    """Return whether it holds within the time in which a transfer is listed."""
-    deadline = time.monotonic() + wallet.LISTED_WITHIN_S
+def eventually(hold: Callable[[], bool], within_s: float = wallet.LISTED_WITHIN_S) -> bool:
+    """Return whether it holds within some time, that in which a transfer is listed by default."""
+    deadline = time.monotonic() + within_s
     while not hold():
         if time.monotonic() > deadline:
             return False

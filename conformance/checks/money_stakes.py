@@ -37,6 +37,8 @@ LONGER = (DAYS + 15, DAYS + 30)
 SHORT = 7
 # More days than a byte holds.
 LONG = 300
+# And more than a year has.
+YEAR = 400
 # Since then a shorter stake follows, which must not free what is locked for longer.
 SHORTER_SINCE = 4
 # Above what is available by so much that no reward of a moment covers it.
@@ -70,12 +72,14 @@ def stake_terms(context: Context) -> None:
     terms: tuple[int, ...] = (SHORT, *LONGER, DAYS) if context.edition >= SHORTER_SINCE else LONGER
     if context.edition >= FIFTH:
         terms = (SHORT, *LONGER, LONG, DAYS)
+    if context.edition >= SIXTH:
+        terms = (SHORT, *LONGER, LONG, YEAR, DAYS)
     for days in terms:
         try:
             answer, result, amount = staked(context, account, days)
         except Skipped:
-            if days == SHORT:
-                # For how few days a stake may be is not said.
+            if days in (SHORT, YEAR):
+                # For how few days a stake may be is not said, nor for how many.
                 continue
             raise
         sums += amount

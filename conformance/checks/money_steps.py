@@ -15,7 +15,7 @@ from functools import partial
 from conformance.checks.auth import INVENTED
 from conformance.checks.mixed_pairs import every_pair
 from conformance.checks.money import EXACT, Money, read_money
-from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO, STAKES
+from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, LISTED_WITHIN_S, MEMO, STAKES
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Credential
@@ -34,12 +34,14 @@ PLENTY, LITTLE = 0.4, 0.001
 # What changes something, or is refused, each behind each of them once.
 PAIRED = (
     "first to second", "second to first", "second to itself", "stake", "unstake",
-    "a stake of a little too much", "a bad body", "a stream",
+    "a stake of a little too much", "a bad body", "a stream", "a generation",
 )  # fmt: skip
 # So many steps are drawn after each kind has been once.
 MORE = 4
 SEND, STAKE, UNSTAKE = "/wallet/send", "/wallet/stake", "/wallet/unstake"
 FREE = (0.0, 0.0)
+# After so many steps it is known how long one takes, and several times as long is waited for.
+KNOWN, TIMES, LEAST_S = 3, 10, 1.0
 
 
 @dataclass
@@ -91,9 +93,20 @@ class Accounts:
             raise Skipped("there are no two accounts")
         self.addresses = found
         self.sent = list[Sent]()
+        self.settled_s = list[float]()
+        """How long each step took until the balances showed it."""
+        self.waited_s = list[float]()
+        """How long was waited for those that they did not show."""
         self.drawn = 0
         self._source = random.Random(context.target.seed)  # noqa: S311
         self._least = 0.0
+
+    @property
+    def patience_s(self) -> float:
+        """How long to wait until the balances show a step."""
+        if len(self.settled_s) < KNOWN:
+            return LISTED_WITHIN_S
+        return min(LISTED_WITHIN_S, max(LEAST_S, TIMES * max(self.settled_s)))
 
     def steps(self) -> Iterator[Step]:
         """Draw the steps: each kind once, in any order, then some of them again, `drawn` in all.
@@ -114,6 +127,7 @@ class Accounts:
             "generations that end early": lambda had: self._generate(had, {"stop": [*"eao "]}),
             "a transfer beside a generation": self._send_beside,
             "a stream": self._stream,
+            "a generation": self._generation,
             "the same generation again": self._repeat,
             "too much": self._too_much,
             "a stake of a little too much": self._little_too_much,
@@ -280,6 +294,16 @@ class Accounts:
         answer = self.context.infer(body, credential=self.of[1])
         change = [(0.0, math.inf), (-math.inf, math.inf)]
         return Moved("a stream of the second account", [answer], change) if answer.ok else None
+
+    def _generation(self, had: list[Money]) -> Moved | None:
+        body: Json = {"prompt": "Once upon a time", "max_tokens": 8}
+        answer = self.context.infer(body, credential=self.of[1])
+        cost = self._cost(answer)
+        if cost is None:
+            return None
+        # Whether it is taken each time is judged in all answers of the run together.
+        change = [(0.0, math.inf), (-cost, math.inf)]
+        return Moved(f"a generation that costs {cost:g}", [answer], change, settled=True)
 
     def _repeat(self, had: list[Money]) -> Moved | None:
         """Generate twice alike; the second one costs what it says where the first one did."""

@@ -15,6 +15,7 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
 
 ROUNDS, ROOT, SERVED, NONCE = "NT-RULE-075", "NT-RULE-076", "NT-RULE-077", "NT-RULE-079"
+STANDS = "NT-RULE-161"
 TRIES = 3
 EXACT = "NT-RULE-087"
 # No loss of a model is exact with so few decimals.
@@ -42,7 +43,21 @@ def native_rounds(context: Context) -> None:
     context.judge(ROUNDS, max(current) >= max(rounds), why, listed, identity)
 
 
-@requirement(ROOT, SERVED)
+def _judge_moving(context: Context) -> None:
+    """Rule on roots that are others in each of some readings, between which nothing is accepted."""
+    for _ in range(TRIES):
+        listed, history = document_at(context, "/api/training")
+        before, model = document_at(context, "/api/model")
+        after, again = document_at(context, "/api/model")
+        _, later = document_at(context, "/api/training")
+        roots = [mapped(context, "/api/model roots", one) for one in (model, again)]
+        if history != later or roots[0] == roots[1]:
+            return
+    why = f"the roots of the model go from {brief(roots[0])} to {brief(roots[1])}"
+    context.fails(STANDS, f"{why} while no update is accepted", listed, before, after)
+
+
+@requirement(ROOT, SERVED, STANDS)
 def native_roots(context: Context) -> None:
     """GET the checkpoint and the inference info between two readings of the model's roots."""
     apart: list[str] = []
@@ -55,7 +70,9 @@ def native_roots(context: Context) -> None:
         if mapped(context, "/api/model roots", again) == roots:
             break
     else:
+        _judge_moving(context)
         raise Skipped("the roots of the model change all the time")
+    context.holds(STANDS, before, after)
     if "/api/model/checkpoint.json root" in context.target.field_map:
         own = mapped(context, "/api/model/checkpoint.json root", checkpoint)
         apart = [str(root) for root in own if root not in roots]

@@ -5,7 +5,7 @@ from functools import partial
 from string import ascii_lowercase, ascii_uppercase, hexdigits
 
 from conformance.checks.history import newest
-from conformance.checks.money import eventually, read_money
+from conformance.checks.money import TRIES, Comparison, Money, eventually, near, read_money, still
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.payments import REFUSED, fee_of, require_budget
 from conformance.checks.reading import resource_ids
@@ -231,6 +231,56 @@ def _other(tail: str) -> str:
     ranges = _HEX if all(letter in hexdigits for letter in tail) else _ANY
     following = {a: b for each in ranges for a, b in zip(each, each[1:] + each[0], strict=True)}
     return "".join(following.get(letter, letter) for letter in tail)
+
+
+@requirement("NA-WALLET-090")
+def send_alike(context: Context) -> None:
+    """POST /wallet/send to addresses that begin or end like those of both accounts."""
+    payer, other = context.target.second, context.target.valid
+    if context.target.second_token is None:
+        raise Skipped("the target declares no second_token")
+    owns = [read_money(context, account).document.get("address") for account in (payer, other)]
+    for own in (own for own in owns if isinstance(own, str) and own):
+        half = min(CHANGED, len(own) // 2)
+        ends = {own[:-half] + _other(own[-half:])} if half else set()
+        if len(own) > 4 * CHANGED:
+            # What addresses of a network have in common stays what it is.
+            middle = own[CHANGED : 2 * CHANGED]
+            ends.add(own[:CHANGED] + _other(middle) + own[2 * CHANGED :])
+        for stranger in sorted(ends - set(owns)):
+            compared = Comparison(context)
+            for _ in range(TRIES):
+                if not _send_beside(context, compared, stranger) or compared.clean:
+                    break
+            compared.conclude()
+
+
+def _send_beside(context: Context, compared: Comparison, stranger: str) -> bool:
+    """Send to an address, and note whether an account has it; return whether it may be sent to."""
+    payer, other = context.target.second, context.target.valid
+    before = still(context, payer, other)
+    if before is None:
+        return True
+    require_budget(context, AMOUNT)
+    body: dict[str, Json] = {"to": stranger, "amount": AMOUNT, "memo": MEMO}
+    sent = context.api("POST", "/wallet/send", credential=payer, json_body=body)
+    if not sent.ok:
+        return False
+    fee = fee_of(sent)
+    context.budget.charge(AMOUNT + fee)
+    now: list[Money] = []
+
+    def is_paid() -> bool:
+        now[:] = [read_money(context, payer), read_money(context, other)]
+        return now[0].available < before[0].available - fee - AMOUNT / 2
+
+    paid = eventually(is_paid)
+    came_back = not paid and near(context, now[0].available, before[0].available - fee)
+    went = near(context, now[1].available, before[1].available + AMOUNT)
+    whose = "the payer" if came_back else "the other account"
+    why = f"{whose} has the {AMOUNT:g} that were sent to {brief(stranger)}"
+    compared.note("NA-WALLET-090", not (came_back or went), why, sent, *(one.answer for one in now))
+    return True
 
 
 def _listed(context: Context) -> set[str]:

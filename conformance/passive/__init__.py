@@ -3,6 +3,8 @@
 Invariant: nothing here sends a request, so this runs on every exchange at no cost to the target.
 """
 
+import re
+
 from conformance.editions import SIXTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer
@@ -25,6 +27,14 @@ REFUSALS = (400, 403, 409, 422)
 FORBIDDEN, UNSTAKE = 403, "/wallet/unstake"
 NO_SUCH_ROUTE = "/no-such-route-of-the-document"
 TRACES = (b"Traceback (most recent call last)", b"goroutine 1 [", b"\tat java.", b"panicked at")
+# So much of a body is looked at.
+SEARCHED = 20_000
+# Such as they are in JSON, or as other languages write them.
+FRAMES = re.compile(
+    rb"goroutine \d+ \[|Stack trace:|stack backtrace:|Uncaught \w+(Error|Exception)|#0 +(/|\{main\})"
+    rb"|(\n|\\n|\t|\\t) *at [\w.$<>]+ ?\([^)]{1,200}:\d+"
+    rb"|\.(rb|ex|erl|pl|pm|py):\d+:in |File \\?\"[^\"]{1,200}\\?\", line \d"
+)
 
 
 def judge_answer(findings: Findings, answer: Answer, *, stream: bool = False) -> None:
@@ -44,7 +54,8 @@ def judge_answer(findings: Findings, answer: Answer, *, stream: bool = False) ->
     if answer.status >= 400:
         findings.judge(
             "NA-ERR-014",
-            not any(trace in answer.body for trace in TRACES),
+            not any(trace in answer.body for trace in TRACES)
+            and not (findings.edition >= SIXTH and FRAMES.search(answer.body[:SEARCHED])),
             "the body shows a traceback",
             answer,
         )

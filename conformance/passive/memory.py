@@ -6,6 +6,7 @@ itself; this compares all of them.
 
 import threading
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from conformance.findings import Findings
 from conformance.httpwire import Answer, Credential
@@ -15,9 +16,12 @@ from conformance.strictjson import Json, brief, is_number
 
 SENT = "NA-SANE-046"
 SERVED = "NA-ROUTE-018"
-IDS = frozenset({"NA-SANE-040", "NA-SANE-041", "NA-SANE-027", SENT, SERVED})
+LASTS = "NA-ROUTE-020"
+IDS = frozenset({"NA-SANE-040", "NA-SANE-041", "NA-SANE-027", SENT, SERVED, LASTS})
 # What says that there is no such route.
 ABSENT = (404, 405, 501)
+# So often, and for so long, a route fails that was served before, and others are served.
+FAILURES, FAILING_S = 3, 5.0
 # Two readings so far apart are of two times, in whichever unit these are written.
 APART_S = 2.5
 COUNTED, TAKEN = "inference.requests_total", "timestamp"
@@ -52,19 +56,36 @@ class Memory:
     """The first answer of each route that is read."""
     lost: dict[str, Exchange] = field(default_factory=dict)
     """And the first that says that there is no such route, since then."""
+    failed: dict[str, list[Exchange]] = field(default_factory=dict)
+    """The answers of each such route that have failed, since it was served."""
+    last_ok_s: float = 0.0
+    """When a route was served last."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def judge_served(self, findings: Findings, path: str, answer: Answer) -> None:
         """Rule on a route that is read as before, and was served then; once may be a slip."""
         with self.lock:
             if answer.ok:
-                self.served.setdefault(path, answer.exchange)
+                if self.served.setdefault(path, answer.exchange) is not answer.exchange:
+                    findings.holds(LASTS, answer)
                 self.lost.pop(path, None)
+                self.failed.pop(path, None)
+                self.last_ok_s = answer.exchange.at_s
             elif answer.status in ABSENT and path in self.served:
                 first = self.lost.setdefault(path, answer.exchange)
                 if first is not answer.exchange:
                     why = f"GET {path} was served, and has status {answer.status} now, twice"
                     findings.fails(SERVED, why, self.served[path], first, answer)
+            elif answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and path in self.served:
+                self._judge_failed(findings, path, answer)
+
+    def _judge_failed(self, findings: Findings, path: str, answer: Answer) -> None:
+        failed = self.failed.setdefault(path, [])
+        failed.append(answer.exchange)
+        for_s = failed[-1].at_s - failed[0].at_s
+        if len(failed) >= FAILURES and for_s >= FAILING_S and self.last_ok_s > failed[0].at_s:
+            why = f"GET {path} was served, and fails since, {len(failed)} times in {for_s:.0f} s"
+            findings.fails(LASTS, why, self.served[path], *failed[:2], answer)
 
     def judge(
         self, findings: Findings, resource: str, credential: Credential, answer: Answer

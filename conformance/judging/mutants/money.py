@@ -216,6 +216,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-WALLET-087", named_account),
     ("NA-WALLET-088", Rewritten(SEND, b"10.0E-1", b'"10.0E-1"')),
     ("NA-WALLET-089", Rewritten(SEND, b'"memo": "Conformance"', b'"memo": "Conformance"}')),
+    ("NA-WALLET-090", Rewritten(SEND, b'"secpoe"', b'"second"')),
     ("NA-ERR-040", Cut()),
     ("NA-ERR-041", too_large),
     ("NA-ERR-042", on(INFERENCE, required_by_far, "POST", 402)),

@@ -1,0 +1,135 @@
+"""Interface 2.1 and 4.1: what an operation says that it takes is taken, each time in a run.
+
+A check that compares one operation with the balances around it asks again where they differ, since
+others use the account, too. So it sees nothing of what goes wrong now and then. Here each operation
+is counted that stands alone between two balances, of which the second one was read twice. What is
+taken late, behind an answer, says that nothing can be concluded from what was not taken yet.
+"""
+
+import threading
+from dataclasses import dataclass, field
+
+from conformance.findings import Findings
+from conformance.httpwire import Answer, Credential
+from conformance.passive.balances import BALANCE, INFERENCE, SEND, STAKE
+from conformance.shapes import lookup
+from conformance.strictjson import Json, is_number
+
+CHARGED, TRANSFERRED = "NA-WALLET-091", "NA-WALLET-092"
+IDS = frozenset({CHARGED, TRANSFERRED})
+EXACT = 1e-6
+# So often an operation takes nothing, or twice as much, before it is no slip.
+ENOUGH = {CHARGED: 2, TRANSFERRED: 3}
+
+
+@dataclass
+class Book:
+    """What one account has had in balances, and what was done since."""
+
+    operator: bool
+    shown: Answer | None = None
+    available: float = 0.0
+    done: list[tuple[str, float | None, Answer]] = field(default_factory=list)
+    """What was done since the last balance: how, how much it says that it takes, and its answer."""
+    before: tuple[str, float, float, Answer] | None = None
+    """The operation between the two last balances, with what it says and what was available."""
+    late: bool = False
+    """Whether something was taken although nothing had been done."""
+    odd: dict[str, list[tuple[str, Answer]]] = field(default_factory=dict)
+
+
+@dataclass
+class Taken:
+    """The books of all accounts."""
+
+    books: dict[Credential, Book] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def judge(
+        self,
+        findings: Findings,
+        operation: tuple[str, str],
+        credential: Credential,
+        body: Json,
+        answer: Answer,
+        *,
+        operator: bool,
+    ) -> None:
+        """Rule on what an operation has taken, at the second balance behind it.
+
+        An `operator` may get back what he has paid for a generation.
+        """
+        method, path = operation
+        with self.lock:
+            book = self.books.setdefault(credential, Book(operator))
+            if operation == ("GET", BALANCE):
+                found = lookup(answer.json_object(), "balances.available") if answer.ok else []
+                if found and is_number(found[0]):
+                    _read(findings, book, float(found[0]), answer)
+            elif method != "GET":
+                self._note(credential, path, body, answer)
+
+    def _note(self, credential: Credential, path: str, body: Json, answer: Answer) -> None:
+        """Note an operation, which may have moved money of any account."""
+        for one, book in self.books.items():
+            says = _says(path, body, answer) if one == credential else None
+            book.done.append((path, says, answer))
+            book.before = None
+
+
+def _says(path: str, body: Json, answer: Answer) -> float | None:
+    """Return how much an operation takes by its result, None if it does not say it."""
+    result = answer.json_object() if answer.ok else None
+    if result is None or result.get("success") is False:
+        return None
+    if path == INFERENCE:
+        found = lookup(result, "cost.amount")
+        return float(found[0]) if found and is_number(found[0]) else None
+    asked = body if isinstance(body, dict) else {}
+    amount, to = asked.get("amount"), asked.get("to")
+    fee = result.get("fee", 0) if path == SEND else 0
+    # To itself an account may send for nothing.
+    own = path == SEND and result.get("from") in (None, result.get("to"), to)
+    if path not in (SEND, STAKE) or own or not is_number(amount) or not is_number(fee):
+        return None
+    return float(amount) + float(fee)
+
+
+def _read(findings: Findings, book: Book, available: float, answer: Answer) -> None:
+    """Rule on the operation before the last balance, if this one is the same."""
+    last, done, before = book.shown, book.done, book.before
+    moved = book.available - available
+    if last is not None and not done:
+        if moved > EXACT:
+            book.late = True
+        elif abs(moved) <= EXACT and before is not None:
+            _conclude(findings, book, before, answer)
+        book.before = None
+    elif last is not None and len(done) == 1 and done[0][1] is not None:
+        path, says, made = done[0]
+        apart = _ended_s(last) <= made.exchange.at_s and _ended_s(made) <= answer.exchange.at_s
+        book.before = (path, float(says or 0), moved, made) if apart else None
+    book.shown, book.available, book.done = answer, available, []
+
+
+def _ended_s(answer: Answer) -> float:
+    """Return when an answer was complete, in seconds of the run."""
+    return answer.exchange.at_s + answer.exchange.took_ms / 1000
+
+
+def _conclude(
+    findings: Findings, book: Book, before: tuple[str, float, float, Answer], answer: Answer
+) -> None:
+    path, says, moved, made = before
+    ident = CHARGED if path == INFERENCE else TRANSFERRED
+    if says <= EXACT or (book.operator and ident == CHARGED):
+        return
+    if abs(moved - says) <= EXACT:
+        findings.holds(ident, made, answer)
+        return
+    if any(abs(moved - times * says) <= EXACT for times in (0, 2)):
+        why = f"a POST {path} says that it takes {says:g}, and took {abs(round(moved, 6)):g}"
+        odd = book.odd.setdefault(ident, [])
+        odd.append((why, made))
+        if len(odd) >= ENOUGH[ident] and not book.late:
+            findings.fails(ident, f"{why}, and {len(odd) - 1} others so", *(one for _, one in odd))
