@@ -213,19 +213,7 @@ def unchanged(called: str, request: Any, answer: Any) -> Any:
     return {**answer, part: request.hidden_states}
 
 
-def all_final(called: str, request: Any, answer: Any) -> Any:
-    """End each pass to another part with the logits of the last one."""
-    if called != "PipelineForward" or not isinstance(answer, dict) or "loss" in answer:
-        return answer
-    states, shape = answer.get("hidden_states"), answer.get("hidden_shape")
-    if not states or "past_key_values" not in answer:
-        return answer
-    rest = {key: value for key, value in answer.items() if not key.startswith("hidden")}
-    return {**rest, "logits": states, "logits_shape": shape, "is_final": True}
-
-
 GRPC: list[tuple[str, Grpc]] = [
-    ("PL-FWD-043", all_final),
     ("PL-FWD-025", unchanged),
     ("DH-035", FirstComers()),
     ("DH-019", RefusedAndKept()),
