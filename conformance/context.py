@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from conformance import passive
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import SIXTH
 from conformance.findings import USED_UP, Findings, Skipped
 from conformance.grpcwire import GrpcClient, Reply
 from conformance.httpwire import (
@@ -20,21 +20,8 @@ from conformance.httpwire import (
     Unanswered,
     Written,
 )
-from conformance.passive import (
-    balances,
-    calls,
-    chain,
-    committed,
-    growing,
-    history,
-    itself,
-    memory,
-    passes,
-    resources,
-    steady,
-    taken,
-    tokens,
-)
+from conformance.passive import resources
+from conformance.passive.heard import Heard, ids
 from conformance.peer.peer import Peer
 from conformance.shapes import lookup
 from conformance.strictjson import Json, is_int, is_number
@@ -121,8 +108,6 @@ class Service:
         self.completed: Any = None
         # Whether another one has been paid since.
         self.paid = False
-        # What has become of the declared tokens.
-        self.tokens = tokens.Tokens()
         # When the node was seen first, by the suite's clock, and its uptime then, in seconds.
         self.ran: tuple[float, int] | None = None
         # The configuration that the run has read first.
@@ -131,34 +116,15 @@ class Service:
         self.steps_changed = False
         # What was available to an account when its balance was read last.
         self.available: dict[Credential, float] = {}
-        # What all answers over HTTP have said so far.
-        self.memory = memory.Memory()
-        # What all pages have listed, and what all balances and refusals have said.
-        self.lists, self.balances = history.Lists(), balances.Balances()
-        self.taken = taken.Taken()
-        # What only grows, or stays as it is.
-        self.growing = growing.Growing()
-        # What the native API has said of one block, one request or one account, and of all that is
-        # committed.
-        self.chain, self.committed = chain.Chain(), committed.Committed()
-        # What the answers over gRPC have said of the node itself.
-        self.itself = itself.Itself()
-        # What was said last of what stays for long.
-        self.steady = steady.Steady()
-        # What the answers to passes have said.
-        self.passes = passes.Passes()
+        # What all answers have said so far.
+        self.heard = Heard()
         # Whether the node has been started again in this run.
         self.restarted = False
 
     def forget(self) -> None:
         """Forget what a node that starts again need not know, or counts anew."""
         self.ran, self.restarted = None, True
-        self.memory.begun = self.memory.made_before = None
-        self.chain, self.committed = chain.Chain(), committed.Committed()
-        self.itself = itself.Itself()
-        self.lists, self.balances = history.Lists(), balances.Balances()
-        self.taken = taken.Taken()
-        self.passes, self.growing = passes.Passes(), growing.Growing()
+        self.heard.forget()
 
     def blame_unreachable(self, context: "Context", reason: Unanswered) -> bool:
         """Return whether a call failed because nothing has ever answered on the gRPC port.
@@ -207,13 +173,7 @@ class Context(Findings):
     ) -> None:
         """`residue` collects what a check could not restore. `peer` is the suite's own node."""
         # Every answer is also judged by the passive checks.
-        everywhere = frozenset[str]()
-        if target.edition >= resources.SINCE:
-            everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS
-            everywhere |= chain.IDS | committed.IDS | itself.IDS | steady.IDS | growing.IDS
-        if target.edition >= SIXTH:
-            everywhere |= history.IDS | balances.IDS | taken.IDS
-        super().__init__(check, proves | passive.PROVES | everywhere, target.edition)
+        super().__init__(check, proves | passive.PROVES | ids(target.edition), target.edition)
         self.target = target
         self.http = http
         self._grpc = grpc
@@ -291,44 +251,21 @@ class Context(Findings):
         answer: Answer,
     ) -> None:  # fmt: skip
         """Rule on the answer to a request that the document shows; `asked` is its query or body."""
-        method, path = operation
+        _, path = operation
         if self.edition < resources.SINCE or not self._is_known(credential, path):
             return
         if operation == CHANGE and lookup(body, STEPS):
             self.service.steps_changed = True
         changed = self.service.steps_changed
         resources.judge_resource(self, operation, body, answer, changed=changed)
-        self._remember(resources.RESOURCES.get(operation, ""), credential, answer)
-        if self.edition >= SIXTH:
-            self._compare(operation, credential, asked, answer)
-        if method == "GET" and not asked and self.edition >= FIFTH:
-            self.service.memory.judge_served(self, path, answer)
+        operator = credential != self.target.second
+        self.service.heard.judge(self, operation, credential, asked, answer, operator=operator)
         if path == API + BALANCE and (found := lookup(answer.json_object() or {}, AVAILABLE)):
             self.service.available[credential] = float(found[0]) if is_number(found[0]) else 0.0
-        if credential.header is not None:
-            self.service.tokens.judge(self, credential, operation, answer)
 
     def judge_reply(self, reply: Reply) -> None:
         """Rule on an answer over gRPC, by itself and beside those before it."""
-        calls.judge_reply(self, self.service.passes, reply)
-        self.service.itself.judge(self, reply)
-
-    def _remember(self, resource: str, credential: Credential, answer: Answer) -> None:
-        self.service.memory.judge(self, resource, credential, answer)
-        self.service.steady.judge(self, resource, answer)
-        if self.edition >= SIXTH:
-            self.service.growing.judge(self, resource, answer)
-
-    def _compare(
-        self, operation: tuple[str, str], credential: Credential, asked: Any, answer: Answer
-    ) -> None:
-        """Rule on what an answer says of money, given all answers before it."""
-        resource = resources.RESOURCES.get(operation, "")
-        own = self.service.memory.names.get((memory.OF_AN_ACCOUNT, credential), (None,))[0]
-        self.service.lists.judge(self, resource, (credential, own), asked, answer)
-        self.service.balances.judge(self, operation, credential, asked, answer)
-        operator = credential != self.target.second
-        self.service.taken.judge(self, operation, credential, asked, answer, operator=operator)
+        self.service.heard.judge_reply(self, reply)
 
     def _is_known(self, credential: Credential, path: str) -> bool:
         """Whether a request with this credential is one that the document shows."""
@@ -356,9 +293,8 @@ class Context(Findings):
         known = self._is_known(credential or self.target.valid, API + "/inference")
         if self.edition >= resources.SINCE and known:
             resources.judge_inference(self, body, answer)
-            self._remember("inference", credential or self.target.valid, answer)
-            if self.edition >= SIXTH:
-                self.service.growing.judge_prompt(self, body, answer)
+            account = credential or self.target.valid
+            self.service.heard.judge_generation(self, account, body, answer)
         if answer.json_object() is None:
             self.budget.charge_stream(answer.body.count(b"data:"))
             return answer

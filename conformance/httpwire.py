@@ -306,13 +306,11 @@ class HttpClient:
         return Answer(status, tuple(headers), body, exchange)
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        host = self._parts.hostname or ""
+        host, port = self._parts.hostname or "", self._parts.port
         if self._parts.scheme == "https":
             context = ssl.create_default_context()
-            return http.client.HTTPSConnection(
-                host, self._parts.port, timeout=timeout_s, context=context
-            )
-        return http.client.HTTPConnection(host, self._parts.port, timeout=timeout_s)
+            return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+        return http.client.HTTPConnection(host, port, timeout=timeout_s)
 
     def _once(self, request: Request) -> Answer:
         connection = self._connection(request.timeout_s)

@@ -45,7 +45,7 @@ def _judge_counted(context: Context) -> None:
 
     Others may use the target too, which only adds.
     """
-    memory = context.service.memory
+    memory = context.service.heard.memory
     if memory.begun is None:
         return
     total, before, first = memory.begun
@@ -67,7 +67,7 @@ def _send_again(context: Context) -> None:
     account = context.target.valid
     address = read_money(context, account).document.get("address")
     body: Json = {"to": address, "amount": AMOUNT, "memo": MEMO}
-    for pause_s in (APART_S + 0.1, 0) if not context.service.memory.sent else (0,):
+    for pause_s in (APART_S + 0.1, 0) if not context.service.heard.memory.sent else (0,):
         require_budget(context, AMOUNT)
         answer = context.api("POST", "/wallet/send", credential=account, json_body=body)
         if not answer.ok:

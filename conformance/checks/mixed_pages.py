@@ -138,7 +138,7 @@ def mixed_proofs(context: Context) -> None:
     """GET proofs with long and short limits by turns: a long page is as long as it was before."""
     source = random.Random(context.target.seed)  # noqa: S311
     # Whichever check has asked for it.
-    most = context.service.memory.proofs.get(context.target.valid, 0)
+    most = context.service.heard.memory.proofs.get(context.target.valid, 0)
     _, many = _proofs(context, MOST)
     usual = _proofs(context, None)
     # Of pages without any proof what the answers hold is judged.

@@ -12,7 +12,7 @@ from typing import Any
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT, judge_route, served
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH, SIXTH
+from conformance.editions import FOURTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
@@ -46,11 +46,7 @@ def native_get(context: Context, path: str, query: dict[str, object] | None = No
     """
     # Not `context.api`: the passive checks judge the node API, and native errors are not specified.
     answer = served(lambda: context.http.call("GET", path, query=query))
-    declared = context.target.field_map, path, query or {}
-    if context.edition >= FIFTH:
-        context.service.chain.judge(context, *declared, answer)
-    if context.edition >= SIXTH:
-        context.service.committed.judge(context, *declared, answer)
+    context.service.heard.judge_native(context, context.target.field_map, path, query or {}, answer)
     return answer
 
 

@@ -115,7 +115,7 @@ def _judge_walk(context: Context) -> None:
 def _judge_all(context: Context) -> None:
     """Look for each transfer of the run in the whole history of both accounts."""
     # A node that keeps its history in memory has lost it when it starts again.
-    known = context.service.memory.made.get("transfer", ())
+    known = context.service.heard.memory.made.get("transfer", ())
     made = set(() if context.service.restarted else known)
     for turn in range(TRIES):
         time.sleep(LATE_S if turn else 0)

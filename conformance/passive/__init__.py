@@ -31,7 +31,8 @@ TRACES = (b"Traceback (most recent call last)", b"goroutine 1 [", b"\tat java.",
 SEARCHED = 20_000
 # Such as they are in JSON, or as other languages write them.
 FRAMES = re.compile(
-    rb"goroutine \d+ \[|Stack trace:|stack backtrace:|Uncaught \w+(Error|Exception)|#0 +(/|\{main\})"
+    rb"goroutine \d+ \[|Stack trace:|stack backtrace:|Uncaught \w+(Error|Exception)"
+    rb"|#0 +(/|\{main\})"
     rb"|(\n|\\n|\t|\\t) *at [\w.$<>]+ ?\([^)]{1,200}:\d+"
     rb"|\.(rb|ex|erl|pl|pm|py):\d+:in |File \\?\"[^\"]{1,200}\\?\", line \d"
 )

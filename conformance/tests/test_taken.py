@@ -148,7 +148,7 @@ def test_a_route_that_fails_from_some_moment_on_is_named_if_others_are_served(to
     [
         "Fatal error: Uncaught TypeError in /srv/a.php:112\nStack trace:\n#0 /srv/b.php(8): f()",
         "TypeError: x\n    at Object.send (/srv/node/wallet.js:12:3)",
-        'java.lang.IllegalStateException: no\n\tat org.node.Wallet.send(Wallet.java:40)',
+        "java.lang.IllegalStateException: no\n\tat org.node.Wallet.send(Wallet.java:40)",
         'File "/srv/node/wallet.py", line 12, in send',
         "thread 'main' panicked at src/main.rs:1:2\nstack backtrace:\n",
         "goroutine 34 [running]:\nmain.main()",
