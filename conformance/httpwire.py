@@ -280,8 +280,7 @@ class HttpClient:
             try:
                 while not found and time.monotonic() < ends and next(left, None) is not None:
                     began = time.monotonic()
-                    target = self._parts.path + path
-                    connection.request(method, target, body=content, headers=headers)
+                    connection.request(method, self._parts.path + path, content, headers)
                     response = connection.getresponse()
                     body = response.read()
                     refused = response.status >= 400 and LIMITED in body

@@ -27,6 +27,11 @@ IMPOSSIBLE: tuple[tuple[str, Body], ...] = (
     (STAKE, {"duration_days": [DAYS]}), (STAKE, {"amount": {"units": 1}}),
     (UNSTAKE, {"amount": "much"}), (UNSTAKE, {"amount": [AMOUNT]}),
 )  # fmt: skip
+# Lists of whole numbers, which a reader may look into. Since edition 6.
+LISTS: tuple[tuple[str, Body], ...] = (
+    (SEND, {"amount": [1]}), (STAKE, {"amount": [1]}), (UNSTAKE, {"amount": [1]}),
+    (SEND, {"amount": []}), (SEND, {"memo": [MEMO]}),
+)  # fmt: skip
 # Values that a lenient reader takes for the documented type, or a careless one for an amount.
 LENIENT: tuple[tuple[str, Body], ...] = (
     (SEND, {"amount": str(AMOUNT)}), (SEND, {"amount": True}), (SEND, {"memo": 7}),
@@ -53,19 +58,20 @@ def money_bodies(context: Context) -> None:
     if not control.ok:
         raise Skipped(f"POST /wallet/send was answered with status {control.status}")
     _judge_listed(context, control)
-    lenient = LENIENT
+    impossible, lenient = IMPOSSIBLE, LENIENT
     if context.edition >= NOTHING_SINCE:
         lenient += NOTHING
         # Too small a stake would be refused whatever else is in it.
         with suppress(Skipped):
             good[STAKE]["amount"] = staked(context, context.target.second)[2]
     if context.edition >= SIXTH:
+        impossible += LISTS
         lenient += ((STAKE, {"duration_days": None}),)
         # Whether a memo may be left out is not said.
         bare = _post(context, SEND, {"to": own, "amount": AMOUNT})
         why = f"POST {SEND} without a memo: status {bare.status}"
         context.judge("NA-WALLET-042", bare.status not in FAILED, why, bare)
-    for ident, bodies in (("NA-WALLET-040", IMPOSSIBLE), ("NA-WALLET-041", lenient)):
+    for ident, bodies in (("NA-WALLET-040", impossible), ("NA-WALLET-041", lenient)):
         for path, changed in bodies:
             answer = _post(context, path, {**good[path], **changed})
             inside = answer.ok and (answer.json_object() or {}).get("success") is False

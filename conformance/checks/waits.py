@@ -10,9 +10,9 @@ from conformance import passive
 from conformance.catalogue import Effect
 from conformance.checks.payments import require_budget
 from conformance.context import API, Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
-from conformance.httpwire import Answer, retry_after_s
+from conformance.httpwire import Answer, Unanswered, retry_after_s
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, is_number
@@ -38,12 +38,6 @@ def generations_limited(context: Context) -> None:
     """POST /inference as fast as possible until the first 429, for a few seconds at most."""
     if context.edition < FOURTH or not context.target.allows(Effect.SPEND):
         raise Skipped("needs --allow spend, and an edition that has this")
-    cost = lookup(context.infer(SHORT).json_object() or {}, "cost.amount")
-    price = float(cost[0]) if cost and is_number(cost[0]) else 0.0
-    most = min(MOST, int(SHARE * context.target.budget / price)) if price > 0 else MOST
-    require_budget(context, most * price)
-    context.budget.charge(most * price)
-    within_s, token = context.target.burst_s, context.target.valid
 
     def burst(requests: int, seconds: float) -> Answer | None:
         return context.http.burst(
@@ -51,6 +45,19 @@ def generations_limited(context: Context) -> None:
             json_body=SHORT, at_once=MANY_AT_ONCE if context.edition >= FIFTH else None,
         )  # fmt: skip
 
+    within_s, token = context.target.burst_s, context.target.valid
+    try:
+        served = context.infer(SHORT)
+    except Unanswered as reason:
+        limited = burst(1, LOOK_S) if reason.why.startswith("limited") else None
+        if limited is not None and context.edition >= SIXTH:
+            judge_wait(context, limited, lambda: burst(1, LOOK_S))
+        raise
+    cost = lookup(served.json_object() or {}, "cost.amount")
+    price = float(cost[0]) if cost and is_number(cost[0]) else 0.0
+    most = min(MOST, int(SHARE * context.target.budget / price)) if price > 0 else MOST
+    require_budget(context, most * price)
+    context.budget.charge(most * price)
     answer = burst(most, within_s)
     if answer is None:
         context.observe(GENERATIONS, f"no 429 in {within_s:g} s or {most} generations")
