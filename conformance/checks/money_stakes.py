@@ -59,7 +59,7 @@ def _term(document: Json, of: str, key: str) -> Json:
 
 @requirement(
     "NA-WALLET-003", "NA-WALLET-027", "NA-WALLET-028", "NA-WALLET-029", "NA-WALLET-030",
-    "NA-WALLET-045", "NA-WALLET-067", "NA-WALLET-068", *resource_ids("stake"),
+    "NA-WALLET-045", "NA-WALLET-067", "NA-WALLET-068", "NA-WALLET-093", *resource_ids("stake"),
 )  # fmt: skip
 def stake_terms(context: Context) -> None:
     """POST /wallet/stake for longer, still longer and shorter, then /wallet/unstake a part."""
@@ -101,6 +101,9 @@ def stake_terms(context: Context) -> None:
             judge_term(context, "NA-WALLET-068", stake, answer)
         longest = max(longest, days)
         after = read_money(context, account)
+        staking = after.document.get("staking")
+        if context.edition >= SIXTH and isinstance(staking, dict):
+            judge_term(context, "NA-WALLET-093", staking, after.answer)
         ends = day(_term(result, "stake", "unlock_date"))
         dates += [ends] if ends else []
         _judge_balance(context, sums, max(dates), answer, after)
