@@ -2,8 +2,8 @@
 
 A check that compares one operation with the balances around it asks again where they differ, since
 others use the account, too. So it sees nothing of what goes wrong now and then. Here each operation
-is counted that stands alone between two balances, of which the second one was read twice. What is
-taken late, behind an answer, says that nothing can be concluded from what was not taken yet.
+is counted that stands alone between two balances, of which the second one was read twice. A target
+may settle late, in the blocks of a chain: then a balance falls by itself, and nothing is concluded.
 """
 
 import threading
@@ -20,6 +20,8 @@ IDS = frozenset({CHARGED, TRANSFERRED})
 EXACT = 1e-6
 # So often an operation takes nothing, or twice as much, before it is no slip.
 ENOUGH = {CHARGED: 2, TRANSFERRED: 3}
+# So many others are taken at once behind these, and so long after them, before it is concluded.
+PROMPT, SETTLED_AFTER_S = 5, 10.0
 
 
 @dataclass
@@ -36,6 +38,9 @@ class Book:
     late: bool = False
     """Whether something was taken although nothing had been done."""
     odd: dict[str, list[tuple[str, Answer]]] = field(default_factory=dict)
+    """What took nothing, or twice as much."""
+    settled_s: list[float] = field(default_factory=list)
+    """When the operations were made that took what they say, at once."""
 
 
 @dataclass
@@ -126,10 +131,18 @@ def _conclude(
         return
     if abs(moved - says) <= EXACT:
         findings.holds(ident, made, answer)
-        return
-    if any(abs(moved - times * says) <= EXACT for times in (0, 2)):
+        book.settled_s.append(made.exchange.at_s)
+    elif any(abs(moved - times * says) <= EXACT for times in (0, 2)):
         why = f"a POST {path} says that it takes {says:g}, and took {abs(round(moved, 6)):g}"
-        odd = book.odd.setdefault(ident, [])
-        odd.append((why, made))
-        if len(odd) >= ENOUGH[ident] and not book.late:
-            findings.fails(ident, f"{why}, and {len(odd) - 1} others so", *(one for _, one in odd))
+        book.odd.setdefault(ident, []).append((why, made))
+    for each, odd in book.odd.items():
+        if len(odd) >= ENOUGH[each] and _is_final(book, odd[ENOUGH[each] - 1][1], answer):
+            why = f"{odd[-1][0]}, and {len(odd) - 1} others so"
+            findings.fails(each, why, *(one for _, one in odd[: ENOUGH[each]]))
+
+
+def _is_final(book: Book, last: Answer, now: Answer) -> bool:
+    """Return whether what was not taken then would have been by now: others are, and at once."""
+    since = [at_s for at_s in book.settled_s if at_s > last.exchange.at_s]
+    waited_s = now.exchange.at_s - last.exchange.at_s
+    return not book.late and len(since) >= PROMPT and waited_s >= SETTLED_AFTER_S

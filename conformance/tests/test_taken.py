@@ -84,6 +84,25 @@ def test_a_charge_that_is_left_out_or_made_twice_now_and_then_is_named(
     generations(told, [COST, odd, COST, COST])
     assert Ruling.FAILS not in told.ruled(taken.CHARGED)
     generations(told, [odd, COST])
+    # It may still be taken, with a block.
+    assert Ruling.FAILS not in told.ruled(taken.CHARGED)
+    generations(told, [COST] * 5)
+    assert Ruling.FAILS in told.ruled(taken.CHARGED)
+
+
+def test_what_is_taken_with_the_next_block_is_no_finding(told: Told) -> None:
+    generations(told, [0.0, 0.0, 0.0])
+    told.balance(100 - 3 * COST)
+    generations(told, [COST] * 9)
+    assert Ruling.FAILS not in told.ruled(taken.CHARGED)
+
+
+def test_free_generations_are_named_where_transfers_are_taken_at_once(told: Told) -> None:
+    generations(told, [0.0] * 4)
+    for _ in range(6):
+        told.balance(100)
+        told.send()
+        told.balance(100 - AMOUNT - FEE)
     assert Ruling.FAILS in told.ruled(taken.CHARGED)
 
 
@@ -114,13 +133,12 @@ def test_nothing_is_concluded_beside_what_others_do_and_what_comes_in(told: Told
 
 
 def test_transfers_that_take_nothing_now_and_then_are_named(told: Told) -> None:
-    for took in (AMOUNT + FEE, 0, AMOUNT + FEE, 0, 0):
+    for took in (AMOUNT + FEE, 0, AMOUNT + FEE, 0, 0, *[AMOUNT + FEE] * 5):
+        assert Ruling.FAILS not in told.ruled(taken.TRANSFERRED)
         told.balance(100)
         told.send()
         told.balance(100 - took)
-    rulings = told.ruled(taken.TRANSFERRED)
-    assert rulings.count(Ruling.HOLDS) == 2
-    assert rulings[-1] is Ruling.FAILS
+    assert told.ruled(taken.TRANSFERRED)[-1] is Ruling.FAILS
 
 
 def test_a_route_that_fails_from_some_moment_on_is_named_if_others_are_served(told: Told) -> None:
