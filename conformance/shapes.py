@@ -35,6 +35,12 @@ def parents(document: Json, path: str) -> Iterator[tuple[dict[str, Json], str, s
     yield from _descend(document, steps, last, "")
 
 
+def is_path(text: str) -> bool:
+    """Whether it is a path: keys with dots between them, of which some have [] for each entry."""
+    *steps, last = text.split(".")
+    return all(_STEP.match(step) for step in steps) and last != "" and "[" not in last
+
+
 @cache
 def _parsed(path: str) -> tuple[tuple[_Step, ...], str]:
     """Return the steps of a path up to its last key, and that key."""

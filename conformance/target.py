@@ -15,6 +15,7 @@ from conformance.catalogue import Effect, Profile
 from conformance.editions import CURRENT, DRAFT, EDITIONS
 from conformance.httpwire import ANONYMOUS, Credential, bearer
 from conformance.messagefile import BadFile, MessageFile, read_message
+from conformance.shapes import is_path
 
 GRPC_PORT_OFFSET = 1000
 DEFAULT_BUDGET = 1.0
@@ -312,6 +313,9 @@ def _validate_tables(settings: Mapping[str, Any]) -> None:
         paths = [value] if isinstance(value, str) else value
         if not isinstance(paths, list) or not paths or not all(isinstance(p, str) for p in paths):
             raise BadConfiguration(f"field_map: {name} must be a path or an array of paths")
+        for path in (one for one in paths if not is_path(one)):
+            why = "keys with dots between them, such as blocks[].height, in an object"
+            raise BadConfiguration(f"field_map: {name} = {path!r} is no path: {why}")
     if settings.get("rpc", RPC) != RPC:
         raise BadConfiguration(f"rpc: the suite supports only {RPC!r}")
     pipeline = settings.get("pipeline", {})

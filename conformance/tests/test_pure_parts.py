@@ -13,8 +13,9 @@ from conformance.catalogue import MessageRule
 from conformance.checks.config import flat, nested
 from conformance.checks.mixed_searches import Listing
 from conformance.secrecy import Redactor
-from conformance.shapes import lookup
+from conformance.shapes import is_path, lookup
 from conformance.strictjson import TYPES, NotJson, parse
+from conformance.target import BadConfiguration, make_target
 from conformance.times import date_fault, timestamp_fault
 
 GOOD_TIMES = [
@@ -177,3 +178,15 @@ def test_a_node_that_lists_itself_too_leaves_nobody_out() -> None:
 
 def test_a_secret_is_hidden_with_its_letters_exchanged() -> None:
     assert Redactor({"TOKEN": "Tok-A-1234"}).text("no tOK-a-1234 here") == "no $TOKEN here"
+
+
+@pytest.mark.parametrize("path", ["height", "blocks[].height", "a.b[name=x].c"])
+def test_a_path_has_keys_and_what_entries_have(path: str) -> None:
+    assert is_path(path)
+
+
+@pytest.mark.parametrize("path", ["", "[].height", "blocks[]", "a..b", "a.[0].b"])
+def test_what_is_no_path_is_refused_before_a_run(path: str) -> None:
+    assert not is_path(path)
+    with pytest.raises(BadConfiguration, match="is no path"):
+        make_target({"url": "http://127.0.0.1:1", "field_map": {"/api/blocks height": path}})

@@ -84,6 +84,8 @@ def target_at(stranger: Stranger, port: int, ident: str) -> Target:
     for name, value in stranger.declared(ident).items():
         # A table has the other keys as before; nothing is declared of what is null.
         settings[name] = settings[name] | value if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            settings[name] = {key: one for key, one in settings[name].items() if one is not None}
         if value is None:
             del settings[name]
     if stranger.signer:
