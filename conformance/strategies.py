@@ -71,6 +71,10 @@ MORE_EDGES: tuple[dict[str, Json], ...] = (
     {"prompt": "Hello", "max_tokens": 2, "top_p": 0.001, "top_k": 1, "temperature": 0.7},
     {"prompt": "Hello", "max_tokens": 2, "stop": ["\n", "END", "###", "@@@"]},
 )
+# Each number of a few tokens.
+EACH_OF_FEW: tuple[dict[str, Json], ...] = tuple(
+    {"prompt": "Hello", "max_tokens": most} for most in range(1, 17)
+)
 
 
 @st.composite

@@ -32,8 +32,6 @@ from conformance.strictjson import Json, brief, is_int
 ROUTE = "NA-ROUTE-004"
 # The body is invalid, or its media type, or a value in it.
 REFUSED = (400, 415, 422)
-# So many tokens at most are asked for by each number of them.
-FEW_TOKENS = 16
 # The requirement that a parameter in its range is accepted.
 ACCEPTED = {
     "max_tokens": "NA-INF-005",
@@ -149,8 +147,7 @@ def inference_parameters(context: Context) -> None:
     # Generated bodies first: the first violation is the one shown, and these have been minimised.
     explore(context, strategies.good_bodies(), ask)
     more = strategies.MORE_EDGES if context.edition >= EVERYWHERE_SINCE else ()
-    few = range(1, FEW_TOKENS + 1) if context.edition >= SIXTH else ()
-    each: list[dict[str, Json]] = [{"prompt": "Hello", "max_tokens": most} for most in few]
+    each = strategies.EACH_OF_FEW if context.edition >= SIXTH else ()
     for body in (*strategies.EDGES, *more, *each):
         ask(body)
 
