@@ -33,10 +33,12 @@ class Book:
     available: float = 0.0
     done: list[tuple[str, float | None, Answer]] = field(default_factory=list)
     """What was done since the last balance: how, how much it says that it takes, and its answer."""
+    beside: bool = False
+    """Whether others have done anything since."""
     before: tuple[str, float, float, Answer] | None = None
     """The operation between the two last balances, with what it says and what was available."""
     late: bool = False
-    """Whether something was taken although nothing had been done."""
+    """Whether more was taken than what had been done says, or something although nothing had."""
     odd: dict[str, list[tuple[str, Answer]]] = field(default_factory=dict)
     """What took nothing, or twice as much."""
     settled_s: list[float] = field(default_factory=list)
@@ -77,8 +79,10 @@ class Taken:
     def _note(self, credential: Credential, path: str, body: Json, answer: Answer) -> None:
         """Note an operation, which may have moved money of any account."""
         for one, book in self.books.items():
-            says = _says(path, body, answer) if one == credential else None
-            book.done.append((path, says, answer))
+            if one == credential:
+                book.done.append((path, _says(path, body, answer), answer))
+            else:
+                book.beside = True
             book.before = None
 
 
@@ -103,17 +107,20 @@ def _says(path: str, body: Json, answer: Answer) -> float | None:
 def _read(findings: Findings, book: Book, available: float, answer: Answer) -> None:
     """Rule on the operation before the last balance, if this one is the same."""
     last, done, before = book.shown, book.done, book.before
-    moved = book.available - available
-    if last is not None and not done:
-        if moved > EXACT:
-            book.late = True
-        elif abs(moved) <= EXACT and before is not None:
+    moved, says = book.available - available, [one for _, one, _ in done]
+    known = [one for one in says if one is not None]
+    book.before = None
+    if last is not None and len(known) == len(says) and moved > sum(known) + EXACT:
+        # What is taken twice is not taken late.
+        book.late = book.late or len(known) != 1 or abs(moved - 2 * sum(known)) > EXACT
+    if last is not None and not done and not book.beside:
+        if abs(moved) <= EXACT and before is not None:
             _conclude(findings, book, before, answer)
-        book.before = None
-    elif last is not None and len(done) == 1 and done[0][1] is not None:
-        path, says, made = done[0]
-        apart = _ended_s(last) <= made.exchange.at_s and _ended_s(made) <= answer.exchange.at_s
-        book.before = (path, float(says or 0), moved, made) if apart else None
+    elif last is not None and len(done) == len(known) == 1 and not book.beside:
+        path, _, made = done[0]
+        if _ended_s(last) <= made.exchange.at_s and _ended_s(made) <= answer.exchange.at_s:
+            book.before = (path, known[0], moved, made)
+    book.beside = False
     book.shown, book.available, book.done = answer, available, []
 
 

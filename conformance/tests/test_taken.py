@@ -97,6 +97,17 @@ def test_what_is_taken_with_the_next_block_is_no_finding(told: Told) -> None:
     assert Ruling.FAILS not in told.ruled(taken.CHARGED)
 
 
+def test_what_is_taken_beside_another_operation_is_taken_late(told: Told) -> None:
+    for _ in range(4):
+        told.balance(100)
+        told.generate()
+        told.balance(100)
+        told.send()
+        told.balance(100 - COST - AMOUNT - FEE)
+    generations(told, [COST] * 9)
+    assert Ruling.FAILS not in told.ruled(taken.CHARGED)
+
+
 def test_free_generations_are_named_where_transfers_are_taken_at_once(told: Told) -> None:
     generations(told, [0.0] * 4)
     for _ in range(6):
