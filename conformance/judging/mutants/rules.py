@@ -317,6 +317,8 @@ TOGETHER = {
     "NT-RULE-063": {"NT-RULE-101"},
     "NA-ROUTE-019": {"NA-ROUTE-018"},
     "NA-AUTH-026": {"NA-SANE-040"},
+    "NA-AUTH-028": {"NA-AUTH-022"},
+    "NA-AUTH-029": {"NA-SANE-040"},
     "NA-AUTH-032": {"NA-AUTH-022"},
     # Timestamps that are all the same are those of other figures, too.
     "GEN-008": {"NA-SANE-027", "NA-SANE-046"},
