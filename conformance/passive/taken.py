@@ -50,6 +50,8 @@ class Taken:
     """The books of all accounts."""
 
     books: dict[Credential, Book] = field(default_factory=dict)
+    addresses: set[Json] = field(default_factory=set)
+    """Those that balances have named. What goes elsewhere may come back."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def judge(
@@ -72,6 +74,7 @@ class Taken:
             if operation == ("GET", BALANCE):
                 found = lookup(answer.json_object(), "balances.available") if answer.ok else []
                 if found and is_number(found[0]):
+                    self.addresses |= _texts(lookup(answer.json_object(), "address"))
                     _read(findings, book, float(found[0]), answer)
             elif method != "GET":
                 self._note(credential, path, body, answer)
@@ -80,28 +83,33 @@ class Taken:
         """Note an operation, which may have moved money of any account."""
         for one, book in self.books.items():
             if one == credential:
-                book.done.append((path, _says(path, body, answer), answer))
+                book.done.append((path, self._says(path, body, answer), answer))
             else:
                 book.beside = True
             book.before = None
 
+    def _says(self, path: str, body: Json, answer: Answer) -> float | None:
+        """Return how much an operation takes by its result, None if it does not say it."""
+        result = answer.json_object() if answer.ok else None
+        if result is None or result.get("success") is False:
+            return None
+        if path == INFERENCE:
+            found = lookup(result, "cost.amount")
+            return float(found[0]) if found and is_number(found[0]) else None
+        asked = body if isinstance(body, dict) else {}
+        amount, to = asked.get("amount"), asked.get("to")
+        fee = result.get("fee", 0) if path == SEND else 0
+        # To itself an account may send for nothing.
+        others = (
+            self.addresses - {result.get("from")} if isinstance(result.get("from"), str) else ()
+        )
+        if path not in (SEND, STAKE) or (path == SEND and to not in others):
+            return None
+        return float(amount) + float(fee) if is_number(amount) and is_number(fee) else None
 
-def _says(path: str, body: Json, answer: Answer) -> float | None:
-    """Return how much an operation takes by its result, None if it does not say it."""
-    result = answer.json_object() if answer.ok else None
-    if result is None or result.get("success") is False:
-        return None
-    if path == INFERENCE:
-        found = lookup(result, "cost.amount")
-        return float(found[0]) if found and is_number(found[0]) else None
-    asked = body if isinstance(body, dict) else {}
-    amount, to = asked.get("amount"), asked.get("to")
-    fee = result.get("fee", 0) if path == SEND else 0
-    # To itself an account may send for nothing.
-    own = path == SEND and result.get("from") in (None, result.get("to"), to)
-    if path not in (SEND, STAKE) or own or not is_number(amount) or not is_number(fee):
-        return None
-    return float(amount) + float(fee)
+
+def _texts(values: list[Json]) -> set[Json]:
+    return {value for value in values if isinstance(value, str)}
 
 
 def _read(findings: Findings, book: Book, available: float, answer: Answer) -> None:

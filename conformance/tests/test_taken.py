@@ -17,7 +17,6 @@ from conformance.verdict import Ruling
 
 ACCOUNT, ELSE = bearer("second"), bearer("first")
 COST, FEE, AMOUNT = 0.25, 0.5, 2.0
-SENT: dict[str, Any] = {"to": "somebody", "amount": AMOUNT}
 
 
 class Told:
@@ -37,17 +36,18 @@ class Told:
     def balance(self, available: float, times: int = 2) -> None:
         """Read the balance, as often as says that it stands still."""
         for _ in range(times):
-            shown = self.answer({"balances": {"available": available}})
+            shown = self.answer({"address": "second", "balances": {"available": available}})
             self._judge(("GET", BALANCE), ACCOUNT, None, shown)
 
     def generate(self, by: Credential = ACCOUNT) -> None:
         """Generate."""
         self._judge(("POST", INFERENCE), by, {}, self.answer({"cost": {"amount": COST}}))
 
-    def send(self) -> None:
-        """Send to somebody else."""
-        result = {"from": "second", "to": "somebody", "fee": FEE}
-        self._judge(("POST", SEND), ACCOUNT, SENT, self.answer(result))
+    def send(self, to: str = "first") -> None:
+        """Send to the first account, or to an address that nobody is known to have."""
+        result = {"from": "second", "to": to, "fee": FEE}
+        body = {"to": to, "amount": AMOUNT}
+        self._judge(("POST", SEND), ACCOUNT, body, self.answer(result))
 
     def _judge(self, asked: tuple[str, str], by: Credential, body: Any, answer: Answer) -> None:
         self.taken.judge(self.found, asked, by, body, answer, operator=by is ELSE)
@@ -59,7 +59,9 @@ class Told:
 
 @pytest.fixture
 def told() -> Told:
-    return Told(taken.IDS | {memory.LASTS})
+    told = Told(taken.IDS | {memory.LASTS})
+    told.taken.addresses.add("first")
+    return told
 
 
 def generations(told: Told, costs: list[float]) -> None:
@@ -150,6 +152,18 @@ def test_transfers_that_take_nothing_now_and_then_are_named(told: Told) -> None:
         told.send()
         told.balance(100 - took)
     assert told.ruled(taken.TRANSFERRED)[-1] is Ruling.FAILS
+
+
+def test_what_goes_to_nobody_may_come_back(told: Told) -> None:
+    for took in (0, 0, 0, 0):
+        told.balance(100)
+        told.send(to="nobody")
+        told.balance(100 - took)
+    for _ in range(9):
+        told.balance(100)
+        told.send()
+        told.balance(100 - AMOUNT - FEE)
+    assert Ruling.FAILS not in told.ruled(taken.TRANSFERRED)
 
 
 def test_a_route_that_fails_from_some_moment_on_is_named_if_others_are_served(told: Told) -> None:
