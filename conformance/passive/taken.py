@@ -98,12 +98,10 @@ class Taken:
             return float(found[0]) if found and is_number(found[0]) else None
         asked = body if isinstance(body, dict) else {}
         amount, to = asked.get("amount"), asked.get("to")
-        fee = result.get("fee", 0) if path == SEND else 0
+        fee, sender = result.get("fee", 0) if path == SEND else 0, result.get("from")
         # To itself an account may send for nothing.
-        others = (
-            self.addresses - {result.get("from")} if isinstance(result.get("from"), str) else ()
-        )
-        if path not in (SEND, STAKE) or (path == SEND and to not in others):
+        other = isinstance(to, str) and isinstance(sender, str) and to != sender
+        if path != STAKE and not (path == SEND and other and to in self.addresses):
             return None
         return float(amount) + float(fee) if is_number(amount) and is_number(fee) else None
 

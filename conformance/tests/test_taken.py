@@ -43,7 +43,7 @@ class Told:
         """Generate."""
         self._judge(("POST", INFERENCE), by, {}, self.answer({"cost": {"amount": COST}}))
 
-    def send(self, to: str = "first") -> None:
+    def send(self, to: Any = "first") -> None:
         """Send to the first account, or to an address that nobody is known to have."""
         result = {"from": "second", "to": to, "fee": FEE}
         body = {"to": to, "amount": AMOUNT}
@@ -164,6 +164,13 @@ def test_what_goes_to_nobody_may_come_back(told: Told) -> None:
         told.send()
         told.balance(100 - AMOUNT - FEE)
     assert Ruling.FAILS not in told.ruled(taken.TRANSFERRED)
+
+
+def test_a_receiver_of_any_type_is_no_fault_of_the_suite(told: Told) -> None:
+    told.balance(100)
+    for to in ({"a": 1}, ["first"], None, 7):
+        told.send(to=to)
+    told.balance(100)
 
 
 def test_a_route_that_fails_from_some_moment_on_is_named_if_others_are_served(told: Told) -> None:
