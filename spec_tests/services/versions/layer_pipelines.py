@@ -174,7 +174,8 @@ class Pipeline:
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(serve_pipeline_versions, self.switch)
-            with trio.fail_after(60):
+            # A busy machine lets a holder that is asked wait for its whole time, more than once.
+            with trio.fail_after(180):
                 yield self.switch
             nursery.cancel_scope.cancel()
 
