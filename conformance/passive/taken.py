@@ -36,7 +36,7 @@ class Book:
     beside: bool = False
     """Whether others have done anything since."""
     before: tuple[str, float, float, Answer] | None = None
-    """The operation between the two last balances, with what it says and what was available."""
+    """The operation between the two last balances, with what it says and what it took."""
     late: bool = False
     """Whether more was taken than what had been done says, or something although nothing had."""
     odd: dict[str, list[tuple[str, Answer]]] = field(default_factory=dict)
