@@ -10,16 +10,8 @@ from conformance import passive
 from conformance.editions import SIXTH
 from conformance.findings import USED_UP, Findings, Skipped
 from conformance.grpcwire import GrpcClient, Reply
-from conformance.httpwire import (
-    ANONYMOUS,
-    USUAL,
-    Answer,
-    Asked,
-    Credential,
-    HttpClient,
-    Unanswered,
-    Written,
-)
+from conformance.httprequest import ANONYMOUS, USUAL, Asked, Credential, Written
+from conformance.httpwire import Answer, HttpClient, Unanswered
 from conformance.passive import resources
 from conformance.passive.heard import Heard, ids
 from conformance.peer.peer import Peer

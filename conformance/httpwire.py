@@ -1,6 +1,6 @@
-"""The suite's HTTP client: the standard library's, with one connection for each request.
+"""The suite's HTTP client: the standard library's, with connections that are seldom used again.
 
-Only `HttpClient.kept` sends several requests on one.
+`HttpClient.kept` sends several requests on one; since the sixth edition `Idle` chooses others.
 
 It shares no parser with Python's common servers (decision 0040). Time-outs, resets and truncated
 bodies raise `Unanswered`, which is never a verdict against the target. After a 429 it waits and
@@ -8,18 +8,26 @@ retries.
 """
 
 import http.client
-import json
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from conformance.commands import curl, in_turn
+from conformance.commands import in_turn
 from conformance.gate import Gate
 from conformance.httpbody import read_body
+from conformance.httprequest import (
+    ANONYMOUS,
+    USUAL,
+    Asked,
+    Credential,
+    Request,
+    Written,
+    encoded,
+)
+from conformance.idle import Idle, connection_to
 from conformance.journal import Exchange, Journal, shown
 from conformance.strictjson import Json, NotJson, Parsed, parse
 
@@ -27,6 +35,7 @@ MAX_ATTEMPTS = 5
 # How an error says that it is a 429, whatever its status.
 LIMITED = b"RATE_LIMITED"
 BURST_CONNECTIONS = 6
+CLOSED = "reset: the connection was closed"
 
 
 class Unanswered(Exception):
@@ -37,22 +46,6 @@ class Unanswered(Exception):
         super().__init__(why)
         self.why = why
         self.exchange = exchange
-
-
-@dataclass(frozen=True)
-class Credential:
-    """An Authorization header, and the form in which commands and records show it."""
-
-    header: str | None
-    shown: str | None
-
-
-ANONYMOUS = Credential(None, None)
-
-
-def bearer(token: str, shown_as: str | None = None) -> Credential:
-    """Make the documented header; a token that is not a secret may be shown as it is."""
-    return Credential(f"Bearer {token}", f"Bearer {shown_as or token}")
 
 
 @dataclass(frozen=True)
@@ -100,73 +93,6 @@ class Answer:
         return value if isinstance(value, dict) else None
 
 
-@dataclass(frozen=True)
-class Written:
-    """How a request is written, where HTTP leaves a choice."""
-
-    accept: str = "*/*"
-    content_type: str = "application/json"
-    lower: bool = False
-    """Whether the names of the headers are in lower case."""
-    chunked: bool = False
-    """Whether the body comes in chunks, without a length."""
-    others: tuple[tuple[str, str], ...] = ()
-    """Other headers."""
-
-
-USUAL = Written()
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is sent. `content` is the body as bytes; a JSON body is already encoded."""
-
-    method: str
-    path: str
-    credential: Credential
-    content: bytes | None
-    content_type: str | None
-    timeout_s: float
-    kept: bool = False
-    """Whether another request may follow on the same connection."""
-    written: Written = USUAL
-
-    def headers(self) -> dict[str, str]:
-        """Return the headers that the suite sets."""
-        headers = {
-            **dict(self.written.others), "Accept": self.written.accept,
-            "Connection": "keep-alive" if self.kept else "close",
-        }  # fmt: skip
-        if self.content_type:
-            headers["Content-Type"] = self.content_type
-        if self.credential.header is not None:
-            headers["Authorization"] = self.credential.header
-        if self.written.chunked:
-            headers["Transfer-Encoding"] = "chunked"
-        return {k.lower(): v for k, v in headers.items()} if self.written.lower else headers
-
-    @property
-    def body(self) -> bytes | Iterable[bytes] | None:
-        """The body as it is sent: a part after the other, if it is chunked."""
-        if self.content is None or not self.written.chunked:
-            return self.content
-        half = len(self.content) // 2
-        return [part for part in (self.content[:half], self.content[half:]) if part]
-
-    def command(self, url: str) -> str:
-        """Return a command that sends the request again; tokens are shell variables in it."""
-        credential = self.credential
-        # A token of the target is a shell variable; an invented one is quoted as it is.
-        is_variable = credential.header != credential.shown
-        authorization = None if credential.shown is None else (credential.shown, is_variable)
-        others = self.written.others
-        return curl(self.method, url, authorization, self.content_type, self.content, others)
-
-
-# A request on a kept connection: method, path, credential and body, None for no body.
-Asked = tuple[str, str, Credential, Json | bytes]
-
-
 class HttpClient:
     """Sends requests to one base URL and records every exchange."""
 
@@ -178,14 +104,19 @@ class HttpClient:
         timeout_s: float,
         max_wait_s: float,
         on_limited: Callable[[Answer], None] = lambda answer: None,
+        idle: Idle | None = None,
     ) -> None:
-        """`on_limited` sees every 429 before the wait; `max_wait_s` bounds all waits together."""
+        """`on_limited` sees every 429 before the wait; `max_wait_s` bounds all waits together.
+
+        With ``idle`` a request may go on the connection of the one before it.
+        """
         self.base_url = base_url.rstrip("/")
         self._parts = urlsplit(self.base_url)
         self._journal = journal
         self._timeout_s = timeout_s
         self._wait_left_s = max_wait_s
         self.on_limited = on_limited
+        self.idle = idle
         self.check, self.gate = "", Gate()
 
     @property
@@ -305,13 +236,46 @@ class HttpClient:
         return Answer(status, tuple(headers), body, exchange)
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
-        if self._parts.scheme == "https":
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
-        return http.client.HTTPConnection(host, port, timeout=timeout_s)
+        return connection_to(self._parts, timeout_s)
 
     def _once(self, request: Request) -> Answer:
+        idle = self.idle
+        if idle is None or not request.can_follow:
+            if idle is not None:
+                # A target may serve one connection at a time.
+                idle.close()
+            return self._alone(request)
+        request = replace(request, kept=idle.keeps())
+        used = idle.take(reads=request.method == "GET", timeout_s=request.timeout_s)
+        if used is None:
+            return self._then_kept(self._connection(request.timeout_s), request, (), idle)
+        try:
+            return self._then_kept(used.connection, request, used.before, idle)
+        except Unanswered as reason:
+            if not reason.why.startswith(CLOSED):
+                raise
+            idle.lost()
+            if request.method != "GET":
+                raise
+            return self._alone(request)
+
+    def _then_kept(
+        self, connection: http.client.HTTPConnection, request: Request, before: tuple[str, ...],
+        idle: Idle,
+    ) -> Answer:  # fmt: skip
+        """Send a request, and leave its connection for the next one if both sides want to."""
+        try:
+            answer = self._ask(connection, request, before)
+        except BaseException:
+            connection.close()
+            raise
+        if request.kept:
+            idle.put(connection, (*before, request.command(self.base_url + request.path)))
+        else:
+            connection.close()
+        return answer
+
+    def _alone(self, request: Request) -> Answer:
         connection = self._connection(request.timeout_s)
         try:
             return self._ask(connection, request)
@@ -346,7 +310,7 @@ class HttpClient:
         except TimeoutError:
             fault = f"timeout: nothing for {request.timeout_s:g} s"
         except http.client.RemoteDisconnected:
-            fault = "reset: the connection was closed without an answer"
+            fault = f"{CLOSED} without an answer"
         except http.client.IncompleteRead:
             fault = "cut: the body ended too early"
         except http.client.HTTPException as error:
@@ -354,7 +318,8 @@ class HttpClient:
         except ConnectionRefusedError:
             fault = "unreachable: connection refused"
         except OSError as error:
-            fault = f"reset: {error.strerror or type(error).__name__}"
+            closed = isinstance(error, ConnectionError) and not seen
+            fault = CLOSED if closed else f"reset: {error.strerror or type(error).__name__}"
         exchange = self._record(request, seen, bytes(body), fault, began, before)
         if fault:
             raise Unanswered(fault, exchange)
@@ -381,11 +346,6 @@ class HttpClient:
             fault=fault,
             reproduce=in_turn([*before, request.command(url)]),
         )
-
-
-def encoded(body: Json) -> bytes:
-    """Return a value as JSON."""
-    return json.dumps(body, ensure_ascii=False).encode()
 
 
 def retry_after_s(answer: Answer) -> float:

@@ -16,7 +16,8 @@ from conformance.catalogue import Profile
 from conformance.compiled import AVAILABLE, NO_GRPC
 from conformance.editions import FIFTH
 from conformance.grpcwire import GrpcClient
-from conformance.httpwire import ANONYMOUS, Answer, Credential, HttpClient, Unanswered
+from conformance.httprequest import ANONYMOUS, Credential
+from conformance.httpwire import Answer, HttpClient, Unanswered
 from conformance.journal import Journal
 from conformance.secrecy import Redactor
 from conformance.strictjson import Json, is_int

@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from conformance.grpcwire import GrpcClient
-from conformance.httpwire import ANONYMOUS, Credential, HttpClient, Unanswered
+from conformance.httprequest import ANONYMOUS, Credential
+from conformance.httpwire import HttpClient, Unanswered
 from conformance.journal import Exchange, Journal
 from conformance.messagefile import BadFile, MessageFile, read_bytes
 from conformance.secrecy import Redactor

@@ -16,11 +16,12 @@ from conformance import passive
 from conformance.baseline import Baseline
 from conformance.catalogue import Effect, Level, Origin, Profile, Requirement, load
 from conformance.context import API, Budget, Context, Service
-from conformance.editions import as_scored, levels
+from conformance.editions import SIXTH, as_scored, levels
 from conformance.ended import Result, Run
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Answer, HttpClient, Unanswered
+from conformance.idle import Idle
 from conformance.journal import Journal
 from conformance.peer.peer import Peer
 from conformance.registry import Check
@@ -171,8 +172,9 @@ class Runner:
         if not hasattr(self._clients, "http"):
             target = self.target
             self._clients.http = HttpClient(
-                target.url, self._journal, timeout_s=target.timeout_s, max_wait_s=target.max_wait_s
-            )
+                target.url, self._journal, timeout_s=target.timeout_s, max_wait_s=target.max_wait_s,
+                idle=Idle(target.seed) if target.edition >= SIXTH else None,
+            )  # fmt: skip
             self._clients.grpc = None
             if target.grpc:
                 client = GrpcClient(target.grpc, self._journal, timeout_s=target.timeout_s)
@@ -251,6 +253,10 @@ class Runner:
             if pause_s is not None:
                 begun.due_s = time.monotonic() + pause_s
                 return True
+        finally:
+            if context.http.idle is not None:
+                # No check goes on a connection of another one.
+                context.http.idle.close()
         self._findings += context.findings
         return False
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from conformance.catalogue import Effect, Profile
 from conformance.editions import CURRENT, DRAFT, EDITIONS
-from conformance.httpwire import ANONYMOUS, Credential, bearer
+from conformance.httprequest import ANONYMOUS, Credential, bearer
 from conformance.messagefile import BadFile, MessageFile, read_message
 from conformance.shapes import is_path
 

@@ -17,9 +17,10 @@ from conformance.checks.written import GENERATED, TOKENS
 from conformance.context import API, Context
 from conformance.editions import SIXTH
 from conformance.findings import Skipped
-from conformance.httpwire import ANONYMOUS, USUAL, Answer, Written, encoded
+from conformance.httprequest import ANONYMOUS, USUAL, Written, encoded
+from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.strictjson import Json, NotJson, parse
+from conformance.strictjson import Json, NotJson, brief, parse
 
 SPOKEN, LETTERS, QUERIED, METHOD = "GEN-030", "GEN-031", "NA-ROUTE-030", "NA-ERR-063"
 ONLY_JSON = Written(accept="application/json")
@@ -105,7 +106,18 @@ def queries_unread(context: Context) -> None:
         answer = _ask(context, resource, query="?_=1")
         if control.ok and answer.status < 500:
             why = f"GET {resource.path} with the query _=1 has status {answer.status}"
-            context.judge(QUERIED, answer.ok, why, control, answer)
+            lacks = _members(control.json_object()) - _members(answer.json_object())
+            if answer.ok and lacks:
+                why = f"GET {resource.path} with the query _=1 lacks {brief(sorted(lacks))}"
+            context.judge(QUERIED, answer.ok and not lacks, why, control, answer)
+
+
+def _members(document: Json, path: str = "") -> set[str]:
+    """Return the paths to all that is in a document but null, without what is in its lists."""
+    if not isinstance(document, dict):
+        return {path} if document is not None else set()
+    found = (_members(value, f"{path}.{key}") for key, value in document.items())
+    return set[str]().union(*found)
 
 
 @requirement(METHOD)

@@ -25,7 +25,8 @@ from conformance.context import API, Context
 from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
-from conformance.httpwire import ANONYMOUS, Answer, Credential, bearer
+from conformance.httprequest import ANONYMOUS, Credential, bearer
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import brief
 

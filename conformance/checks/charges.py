@@ -26,7 +26,8 @@ from conformance.checks.wallet import AMOUNT, EXCESS, MEMO
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, is_number

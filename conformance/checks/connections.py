@@ -15,7 +15,8 @@ from conformance.checks.reading import Resource
 from conformance.context import API, Context
 from conformance.editions import FOURTH
 from conformance.findings import Skipped
-from conformance.httpwire import ANONYMOUS, Answer, Credential
+from conformance.httprequest import ANONYMOUS, Credential
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 

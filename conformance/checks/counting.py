@@ -13,7 +13,8 @@ from conformance.checks.reading import fetch
 from conformance.checks.stream import LONG, LONG_SINCE
 from conformance.context import Context
 from conformance.findings import Skipped
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number

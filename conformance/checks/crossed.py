@@ -23,7 +23,8 @@ from conformance.context import Context
 from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
-from conformance.httpwire import ANONYMOUS, Answer, Unanswered
+from conformance.httprequest import ANONYMOUS
+from conformance.httpwire import Answer, Unanswered
 from conformance.passive.events import is_final
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief

@@ -113,6 +113,9 @@ def dht_values(context: Context) -> Pauses:
     if later:
         # So may shorter ones, and one that is filled up with zeros is another one.
         longer += [bytes(2) + base[2:], base[2:], base[:-2] + bytes(2), base[:-2]]
+    if context.edition >= SIXTH:
+        # One bit of each byte is another one: the first, the last, or that of the case.
+        longer += [bytes(each ^ bit for each in base) for bit in (0x80, 1, 0x20)]
     for number, key in enumerate((*alike(base), *longer)):
         value = f"192.0.2.{number + 1}:{9000 + number}"
         stored = _stored(context, key, value)

@@ -15,7 +15,8 @@ from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
 from conformance.editions import FOURTH, SIXTH
 from conformance.findings import Skipped
-from conformance.httpwire import ANONYMOUS, Answer, Credential
+from conformance.httprequest import ANONYMOUS, Credential
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json

@@ -6,7 +6,8 @@ The document does not say in which order the entries come, nor how many a page h
 from conformance.checks.node_reads import TRANSACTIONS
 from conformance.checks.reading import served
 from conformance.context import Context
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.strictjson import Json, is_int
 
 

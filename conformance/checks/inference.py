@@ -21,7 +21,8 @@ from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
-from conformance.httpwire import Answer, Written
+from conformance.httprequest import Written
+from conformance.httpwire import Answer
 from conformance.passive.events import tokens_of
 from conformance.passive.resources import SINCE as EVERYWHERE_SINCE
 from conformance.passive.results import DEFAULT_MAX_TOKENS, judge_result

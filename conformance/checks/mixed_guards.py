@@ -17,7 +17,8 @@ from conformance.checks.reading import ABSENT
 from conformance.context import API, Context
 from conformance.editions import FOURTH, SIXTH
 from conformance.findings import Skipped
-from conformance.httpwire import ANONYMOUS, USUAL, Answer, Credential, Written
+from conformance.httprequest import ANONYMOUS, USUAL, Credential, Written
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 

@@ -16,7 +16,8 @@ from conformance.checks.node_reads import PROOFS, TRANSACTIONS
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief, is_int, is_number
 

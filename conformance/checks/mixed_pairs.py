@@ -21,7 +21,8 @@ from conformance.context import API, Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.httpbody import UNENDED
-from conformance.httpwire import ANONYMOUS, Answer, Credential, Unanswered
+from conformance.httprequest import ANONYMOUS, Credential
+from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief

@@ -9,7 +9,8 @@ from conformance.checks.money import TRIES
 from conformance.checks.node_reads import AUTH_READS, BALANCE, PROOFS, TRANSACTIONS
 from conformance.checks.reading import Resource
 from conformance.context import Context
-from conformance.httpwire import ANONYMOUS, Answer, Credential
+from conformance.httprequest import ANONYMOUS, Credential
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 

@@ -23,7 +23,8 @@ from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import API, Context
 from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
-from conformance.httpwire import ANONYMOUS, Answer, Unanswered
+from conformance.httprequest import ANONYMOUS
+from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json

@@ -13,7 +13,8 @@ from conformance.checks.effects import PROMPT, letters
 from conformance.checks.money import TRIES
 from conformance.context import Context
 from conformance.findings import Skipped
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.passive.events import is_final, stream_ids, tokens_of
 from conformance.registry import requirement
 from conformance.sse import read

@@ -18,7 +18,8 @@ from conformance.checks.node_reads import BALANCE
 from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS, MEMO, STAKES
 from conformance.context import Context
 from conformance.findings import Shown, Skipped
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_number

@@ -18,7 +18,8 @@ from conformance.checks.money import EXACT, Money, read_money
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, LISTED_WITHIN_S, MEMO, STAKES
 from conformance.context import Context
 from conformance.findings import Skipped
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_number
 

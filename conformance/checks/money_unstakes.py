@@ -14,11 +14,12 @@ from conformance.checks.money import (
     still,
 )
 from conformance.checks.payments import require_budget
-from conformance.checks.wallet import AMOUNT, AMOUNTS
+from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS
 from conformance.context import Context
 from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import is_number
@@ -29,6 +30,8 @@ SOON_S = 2.0
 UNSTAKES, STAKES_LEFT = 3, 7
 # So much of an unstake is no rounding of it.
 WHOLE = 0.5
+# What a refusal ends with that is about the body or the account.
+REFUSED = (400, 402, 403, 409, 422)
 # The first edition that looks for a part of an unstake before its date, and at the second account
 # where the first one has nothing staked.
 PARTS_SINCE = 4
@@ -98,11 +101,11 @@ def _unstaked(context: Context, account: Credential, held: float) -> tuple[Answe
     raise Skipped("no small amount is unstaked; the document does not say which are")
 
 
-@requirement("NA-WALLET-055", "NA-WALLET-059", "NA-WALLET-069")
+@requirement("NA-WALLET-055", "NA-WALLET-059", "NA-WALLET-069", "NA-WALLET-094")
 def unstakes_pending(context: Context) -> None:
     """POST /wallet/unstake several times, and look whether each is pending beside the others."""
     account = context.target.second
-    staked(context, account, least=STAKES_LEFT * AMOUNT)
+    _, _, accepted = staked(context, account, least=STAKES_LEFT * AMOUNT)
     rises, alone, gone, shown = list[float](), list[bool](), list[float](), list[Answer]()
     for many in range(1, UNSTAKES + 1):
         amount, before = many * AMOUNT, still(context, account)
@@ -125,7 +128,23 @@ def unstakes_pending(context: Context) -> None:
     why = f"of {UNSTAKES} unstakes one after another these shares are pending besides: {rises}"
     held = max(rises[1:]) >= WHOLE and not all(alone)
     context.judge("NA-WALLET-055", held, why, *shown)
+    if context.edition >= SIXTH:
+        _judge_accepted(context, account, accepted)
     _stake_beside(context, account)
+
+
+def _judge_accepted(context: Context, account: Credential, amount: float) -> None:
+    """Rule on a stake while something is pending, of an amount that was accepted before."""
+    before = read_money(context, account)
+    if before.pending < EXACT or before.available < 2 * amount or context.budget.left < amount:
+        return
+    answer = post(context, "/wallet/stake", {"amount": amount, "duration_days": DAYS}, account)
+    if answer.ok:
+        context.budget.charge(amount)
+    if answer.ok or answer.status in REFUSED:
+        why = f"a stake of {amount:g} is accepted, then some of it unstaked, and another of"
+        why = f"{why} {amount:g} ends with {answer.status} while {before.pending:g} are pending"
+        context.judge("NA-WALLET-094", answer.ok, why, before.answer, answer)
 
 
 def _stake_beside(context: Context, account: Credential) -> None:

@@ -17,7 +17,8 @@ from conformance.checks.native_documents import numbers_of, read
 from conformance.context import Context
 from conformance.editions import SIXTH
 from conformance.findings import Skipped
-from conformance.httpwire import ANONYMOUS, Answer
+from conformance.httprequest import ANONYMOUS
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 
 ITSELF = "NT-RULE-149"

@@ -7,6 +7,7 @@ from conformance.editions import FIFTH
 from conformance.findings import Skipped
 from conformance.passive.chain import BEHIND, NETWORK, NONCE, OVER_STAYS, PAGES, SAME, TOTAL
 from conformance.passive.committed import DOCUMENTS, IDS
+from conformance.passive.forms import FORM, SERVED
 from conformance.registry import requirement
 
 PAGE, BLOCKS = 20, 3
@@ -15,7 +16,7 @@ IDENTIFIED = (
 )  # fmt: skip
 
 
-@requirement(SAME, OVER_STAYS, NONCE, TOTAL, BEHIND, *IDS)
+@requirement(SAME, OVER_STAYS, NONCE, TOTAL, BEHIND, FORM, SERVED, *IDS)
 def native_lasting(context: Context) -> None:
     """GET pages, blocks of them, an account and a request, each beside what was read before."""
     if context.edition < FIFTH:

@@ -16,8 +16,11 @@ from conformance.checks.clock import APART, served_at
 from conformance.checks.money import TRIES
 from conformance.checks.reading import ABSENT, UNAVAILABLE, served
 from conformance.context import Context
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
-from conformance.httpwire import ANONYMOUS, Answer, Credential, bearer
+from conformance.httprequest import ANONYMOUS, Credential, bearer
+from conformance.httpwire import Answer
+from conformance.passive.forms import judge_openai
 from conformance.registry import requirement
 from conformance.shapes import judge_shape
 from conformance.strictjson import Json, brief, is_int
@@ -53,7 +56,7 @@ def ask(
     credential: Credential | None = None,
 ) -> Answer:
     """Send a request to a route below /v1; a server error is tried twice."""
-    return served(
+    answer = served(
         lambda: context.http.call(
             method,
             BASE + path,
@@ -63,6 +66,9 @@ def ask(
             timeout_s=context.target.inference_timeout_s,
         )
     )
+    if context.edition >= SIXTH and content is None:
+        judge_openai(context, method, BASE + path, body, answer)
+    return answer
 
 
 def generate(context: Context, path: str, body: dict[str, Json]) -> Answer:
@@ -125,7 +131,8 @@ def judge_created(context: Context, ident: str, value: Json, answer: Answer) -> 
 
 
 @requirement(
-    "OA-ROUTE-001", "OA-ROUTE-002", "OA-MODEL-101", "OA-MODEL-102", "OA-MODEL-103", "OA-MODEL-104",
+    "OA-ROUTE-001", "OA-ROUTE-002", "OA-ROUTE-010",
+    "OA-MODEL-101", "OA-MODEL-102", "OA-MODEL-103", "OA-MODEL-104",
     *fields_of("openai-models"), *fields_of("openai-model"),
 )  # fmt: skip
 def openai_models(context: Context) -> None:
@@ -179,7 +186,7 @@ def _retrieve(context: Context, name: str) -> None:
         _judge_model(context, document, answer)
 
 
-@requirement("OA-MODEL-105")
+@requirement("OA-MODEL-105", "OA-ROUTE-002")
 def openai_model_twice(context: Context) -> None:
     """GET the models, then each of some by its id; compare."""
     for _ in range(TRIES):
@@ -191,6 +198,8 @@ def openai_model_twice(context: Context) -> None:
         for model in models:
             one = ask(context, "GET", f"{MODELS}/{quote(str(model.get('id')), safe='')}")
             alone = one.json_object() or {}
+            if context.edition >= SIXTH and "/" not in str(model.get("id")):
+                _judge_there(context, listed, one)
             if one.ok and alone.get("id") == model.get("id"):
                 pairs = [(model[key], alone[key]) for key in SAME if key in model and key in alone]
                 unlike += [(*pair, one) for pair in pairs if pair[0] != pair[1]]
@@ -201,6 +210,13 @@ def openai_model_twice(context: Context) -> None:
     inside, outside, one = unlike[0]
     why = f"{brief(inside)} in the list is {brief(outside)} in the model by itself"
     context.fails("OA-MODEL-105", why, listed, one)
+
+
+def _judge_there(context: Context, listed: Answer, one: Answer) -> None:
+    """Rule on the answer to the id of a model that has just been listed."""
+    if one.ok or one.status in ABSENT:
+        why = f"status {one.status} to the id of a model that was listed just before"
+        context.judge("OA-ROUTE-002", one.ok, why, listed, one)
 
 
 @requirement("OA-AUTH-001")

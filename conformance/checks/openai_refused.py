@@ -19,7 +19,8 @@ from conformance.checks.openai_texts import choices_of
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
 from conformance.findings import Skipped
-from conformance.httpwire import ANONYMOUS, Answer
+from conformance.httprequest import ANONYMOUS
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.sse import read
 from conformance.strictjson import Json, brief

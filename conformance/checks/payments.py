@@ -24,7 +24,8 @@ from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief, is_number
 

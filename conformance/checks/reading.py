@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from conformance.catalogue import fields_of
 from conformance.context import Context
 from conformance.findings import Skipped
-from conformance.httpwire import ANONYMOUS, Answer
+from conformance.httprequest import ANONYMOUS
+from conformance.httpwire import Answer
 from conformance.passive.meaning import ids_for, judge_meaning
 from conformance.passive.resources import SINCE as EVERYWHERE_SINCE
 from conformance.registry import add

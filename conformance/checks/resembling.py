@@ -6,7 +6,7 @@ from conformance.checks.node_reads import CONFIG
 from conformance.context import Context
 from conformance.editions import FOURTH, SIXTH
 from conformance.findings import Skipped
-from conformance.httpwire import bearer
+from conformance.httprequest import bearer
 from conformance.registry import requirement
 
 # So few letters of a token's end are tried by themselves.

@@ -36,7 +36,8 @@ from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
 from conformance.grpcwire import NO_MESSAGE, Metadata, Reply
-from conformance.httpwire import ANONYMOUS, Answer, Unanswered
+from conformance.httprequest import ANONYMOUS
+from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief, is_int
 

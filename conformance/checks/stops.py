@@ -3,7 +3,7 @@
 from conformance.checks.effects import letters
 from conformance.checks.money import TRIES
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -13,6 +13,10 @@ LEFT_ALIKE = "NA-INF-053"
 PROMPT = "Once upon a time"
 # Tokens of the texts that are stop sequences afterwards, and how many more may follow then.
 SIZES, MORE = (1, 2, 5), 9
+# Stop sequences beside other parameters; nearly any text has one of them.
+SAMPLED: dict[str, Json] = {
+    "temperature": 0.7, "top_p": 0.9, "top_k": 40, "stop": [" ", "e", "a", "o", "."],
+}  # fmt: skip
 
 
 @requirement(LEFT_ALIKE)
@@ -38,6 +42,10 @@ def stops_left(context: Context) -> None:
             wrong = f"{brief(ended)} of {size} tokens, and {brief(cut)} of more"
         why = f"with {brief(sequence)} as a stop sequence a text is {wrong}"
         context.judge(LEFT_ALIKE, not wrong, why, *shown)
+    if context.edition >= SIXTH:
+        # Each answer is judged by itself.
+        for stream in (False, True):
+            context.infer({"prompt": PROMPT, "max_tokens": 12, "stream": stream, **SAMPLED})
 
 
 def _text(context: Context, fields: dict[str, Json]) -> tuple[Answer, str]:

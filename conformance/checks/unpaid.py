@@ -12,7 +12,8 @@ from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
-from conformance.httpwire import Answer, Credential, Unanswered
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer, Unanswered
 from conformance.passive.events import tokens_of
 from conformance.registry import requirement
 from conformance.shapes import lookup

@@ -28,7 +28,8 @@ from conformance.checks.reading import (
 from conformance.context import Context
 from conformance.editions import FOURTH
 from conformance.findings import Skipped
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import FORMAT_IDS, judge_shape, lookup
 from conformance.strictjson import Json, brief, is_int, is_number

@@ -18,7 +18,8 @@ from conformance.checks.wallet import AMOUNT
 from conformance.context import Context
 from conformance.editions import FIFTH
 from conformance.findings import Skipped
-from conformance.httpwire import USUAL, Answer, Written, encoded
+from conformance.httprequest import USUAL, Written, encoded
+from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_number

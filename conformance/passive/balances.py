@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 from conformance.findings import Findings
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 from conformance.times import date_fault

@@ -10,12 +10,14 @@ from typing import Any
 from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Findings
 from conformance.grpcwire import Reply
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.passive import (
     balances,
     calls,
     chain,
     committed,
+    forms,
     growing,
     history,
     itself,
@@ -35,7 +37,8 @@ def ids(edition: int) -> frozenset[str]:
         return frozenset()
     everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS
     everywhere |= chain.IDS | committed.IDS | itself.IDS | steady.IDS | growing.IDS
-    return everywhere | (history.IDS | balances.IDS | taken.IDS if edition >= SIXTH else set())
+    later = history.IDS | balances.IDS | taken.IDS | forms.IDS
+    return everywhere | (later if edition >= SIXTH else frozenset())
 
 
 class Heard:
@@ -58,6 +61,8 @@ class Heard:
         # What the native API has said of one block, one request or one account, and of all that is
         # committed.
         self.chain, self.committed = chain.Chain(), committed.Committed()
+        # The form of each native resource.
+        self.forms = forms.Forms()
         # What the answers over gRPC have said of the node itself, and those to passes.
         self.itself, self.passes = itself.Itself(), passes.Passes()
 
@@ -119,6 +124,7 @@ class Heard:
             self.chain.judge(findings, field_map, path, query, answer)
         if findings.edition >= SIXTH:
             self.committed.judge(findings, field_map, path, query, answer)
+            self.forms.judge(findings, path, query, answer)
 
     def judge_reply(self, findings: Findings, reply: Reply) -> None:
         """Rule on an answer over gRPC."""

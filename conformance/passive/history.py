@@ -11,7 +11,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from conformance.findings import Findings
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.journal import Exchange
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number

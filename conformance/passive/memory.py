@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from conformance.findings import Findings
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.journal import Exchange
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_number

@@ -13,11 +13,11 @@ from conformance.editions import SIXTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.passive import results
-from conformance.passive.events import judge_stream, stream_ids
+from conformance.passive.events import judge_stream, stream_ids, tokens_of
 from conformance.passive.meaning import ids_for, judge_meaning
 from conformance.shapes import FORMAT_IDS, judge_shape
 from conformance.sse import read
-from conformance.strictjson import TYPES, Json, is_int, is_number
+from conformance.strictjson import TYPES, Json, NotJson, brief, is_int, is_number
 
 SINCE = 4
 API = "/api/v1"
@@ -46,6 +46,7 @@ OPEN = {path for _, path in RESOURCES if path.startswith("/api/training")} | {
 }
 # These say in a field whether there is a result. Where it is missing, that is judged too.
 UPDATED, TWICE = "NA-PATCH-102", "NA-PATCH-133"
+AN_OBJECT = "GEN-032"
 SUCCEEDING = ("stake", "unstake", "patch")
 _PARAMETERS = {
     "max_tokens": is_int, "temperature": is_number, "top_p": is_number, "top_k": is_int,
@@ -64,7 +65,13 @@ def ids() -> frozenset[str]:
     """Return the requirements that any answer may prove or violate."""
     names = (*RESOURCES.values(), "inference")
     found = {ident for name in names for ident in (*fields_of(name), *ids_for(name))}
-    return frozenset(found) | {UPDATED, TWICE} | set(FORMAT_IDS) | results.IDS | stream_ids()
+    return (
+        frozenset(found)
+        | {UPDATED, TWICE, AN_OBJECT}
+        | set(FORMAT_IDS)
+        | results.IDS
+        | stream_ids()
+    )
 
 
 def judge_resource(
@@ -76,13 +83,29 @@ def judge_resource(
     ``changed`` says that the steps of a round have been changed in this run.
     """
     name, document = RESOURCES.get(operation), answer.json_object() if answer.ok else None
-    if name is None or document is None or not _moves_money(name, body):
+    if name is None or not answer.ok or not _moves_money(name, body):
+        return
+    _judge_object(findings, answer)
+    if document is None:
         return
     if name not in SUCCEEDING or document.get("success") is not False:
         judge_shape(findings, name, document, answer)
         judge_meaning(findings, name, document, answer, changed=changed)
     if name == "patch" and findings.edition >= SIXTH and document.get("success") is True:
         _judge_updated(findings, body, document.get("updated"), answer)
+
+
+def _judge_object(findings: Findings, answer: Answer) -> None:
+    """Rule on what the body of a success is; that it is JSON at all is judged of each answer."""
+    if findings.edition < SIXTH:
+        return
+    try:
+        value = answer.json()
+    except NotJson:
+        return
+    fits = isinstance(value, dict)
+    why = f"the body of a {answer.status} is {brief(value)}, not an object"
+    findings.judge(AN_OBJECT, fits, why, answer)
 
 
 def _judge_updated(findings: Findings, body: Json, updated: Json, answer: Answer) -> None:
@@ -120,10 +143,16 @@ def judge_inference(findings: Findings, body: Json, answer: Answer) -> None:
         if result is None and (stream.events or answer.media_type != "application/json"):
             judge_stream(findings, results.DEFAULT_MAX_TOKENS if limit is None else limit,
                          stream, answer)  # fmt: skip
-    elif result is not None and answer.media_type != "text/event-stream":
+            text = "".join(map(str, tokens_of(answer)))
+            results.judge_stopped(findings, results.STREAM_STOPPED, body, text, answer)
+    elif answer.media_type != "text/event-stream":
+        _judge_object(findings, answer)
+        if result is None:
+            return
         judge_shape(findings, "inference", result, answer)
         judge_meaning(findings, "inference", result, answer)
         results.judge_result(findings, limit, result, answer)
+        results.judge_stopped(findings, results.STOPPED, body, result.get("text"), answer)
 
 
 def _is_documented(body: Json) -> bool:

@@ -1,11 +1,14 @@
 """Interface 2.1 and 4.1: how the figures of one inference result go together."""
 
+from conformance.editions import SIXTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 
-IDS = frozenset(f"NA-INF-{number:03d}" for number in (3, 4, 22, 23, 24, 25, 33, 34))
+STOPPED, STREAM_STOPPED = "NA-INF-013", "NA-SSE-016"
+IDS = frozenset(f"NA-INF-{number:03d}" for number in (3, 4, 13, 22, 23, 24, 25, 33, 34))
+IDS |= {STREAM_STOPPED}
 DEFAULT_MAX_TOKENS = 100
 # So many tokens are not all without text; and how far two clocks of one machine may differ.
 SURELY_TEXT, SLACK_MS = 8, 100
@@ -68,3 +71,18 @@ def judge_result(findings: Findings, limit: Json, result: dict[str, Json], answe
             f"cost is {brief(result['cost'])}",
             answer,
         )
+
+
+def judge_stopped(
+    findings: Findings, ident: str, body: dict[str, Json], text: Json, answer: Answer
+) -> None:
+    """Rule on the text for a body; a stop sequence may belong to its text, or be taken out."""
+    stops = body.get("stop")
+    if findings.edition < SIXTH or not isinstance(stops, list) or not isinstance(text, str):
+        return
+    # Some nodes repeat the prompt.
+    own = text.removeprefix(str(body.get("prompt")))
+    for stop in (one for one in stops if isinstance(one, str) and one):
+        before, found, behind = own.partition(stop)
+        why = f"{brief(before + found + behind)} continues after {brief(stop)}"
+        findings.judge(ident, not behind, why, answer)

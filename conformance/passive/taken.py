@@ -10,7 +10,8 @@ import threading
 from dataclasses import dataclass, field
 
 from conformance.findings import Findings
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.passive.balances import BALANCE, INFERENCE, SEND, STAKE
 from conformance.shapes import lookup
 from conformance.strictjson import Json, is_number

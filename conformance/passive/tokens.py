@@ -7,7 +7,8 @@ something. Looked at are readings of the routes marked Auth: no body can be the 
 import threading
 
 from conformance.findings import Findings
-from conformance.httpwire import Answer, Credential
+from conformance.httprequest import Credential
+from conformance.httpwire import Answer
 from conformance.passive.resources import OPEN, RESOURCES
 
 STEADY = "NA-AUTH-022"

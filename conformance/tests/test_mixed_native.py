@@ -7,7 +7,8 @@ import pytest
 
 from conformance.checks.mixed_keys import CURVES, EDWARDS, TWIST, draw_edwards, draw_point
 from conformance.commands import curl, in_turn
-from conformance.httpwire import ANONYMOUS, HttpClient
+from conformance.httprequest import ANONYMOUS
+from conformance.httpwire import HttpClient
 from conformance.journal import Journal
 from conformance.judging.mutants.mixed_native import RefusedAfter
 from conformance.judging.toy.answers import Asked, Response

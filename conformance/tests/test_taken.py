@@ -9,7 +9,8 @@ import pytest
 
 from conformance.editions import DRAFT
 from conformance.findings import Findings
-from conformance.httpwire import Answer, Credential, bearer
+from conformance.httprequest import Credential, bearer
+from conformance.httpwire import Answer
 from conformance.journal import Exchange
 from conformance.passive import PROVES, judge_answer, memory, taken
 from conformance.passive.balances import API, BALANCE, INFERENCE, SEND

@@ -1,0 +1,190 @@
+"""Faults that show now and then: each derived fault under conditions on the request.
+
+A fault that shows in every answer is the easy case. What users meet goes wrong for the second
+account, on a connection that is used again, right after a refusal, or once in five times. The
+conditions are about the requests that the fault touches; every other one is served as it is.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.judging.derived.fault import Fault, Wrapper
+from conformance.judging.derived.interface import BODIES, NODE_ROUTES, QUERIES
+from conformance.judging.toy.answers import Asked, Response, Sent, named_operation
+from conformance.judging.toy.node import ToyNode
+
+# So long after a request that is no read its effects are new.
+NEW_S = 0.2
+LONG_BYTES = 100
+FEW = 2
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is known of a request before it is served.
+
+    `number` counts the requests before it that the fault touches. `account` is that of its token,
+    or None. `again` says that its connection was used before, `refused` that the answer before it
+    was a refusal, `new` that something may have changed a moment ago.
+    """
+
+    number: int
+    account: int | None = None
+    again: bool = False
+    refused: bool = False
+    new: bool = False
+    query: bool = False
+    size: int = 0
+    body: Any = None
+
+
+Holds = Callable[[Moment], bool]
+
+
+def _numbers(body: Any) -> list[int | float]:
+    values = body.values() if isinstance(body, dict) else ()
+    return [value for value in values if type(value) in (int, float)]
+
+
+def _members(body: Any) -> int:
+    return len(body) if isinstance(body, dict) else 0
+
+
+EVERY: dict[str, Holds] = {
+    "every second time": lambda m: m.number % 2 == 1,
+    "every fifth time": lambda m: m.number % 5 == 4,
+    "the first time only": lambda m: m.number == 0,
+    "from the second time on": lambda m: m.number > 0,
+    "from the tenth time on": lambda m: m.number > 8,
+}
+ON_HTTP: dict[str, Holds] = {
+    "on a connection that is used again": lambda m: m.again,
+    "on a new connection": lambda m: not m.again,
+    "right after a refusal": lambda m: m.refused,
+    "right after a change": lambda m: m.new,
+    "some time after a change": lambda m: not m.new,
+    "with a query": lambda m: m.query,
+}
+OF_ACCOUNTS: dict[str, Holds] = {
+    "for the first account": lambda m: m.account == 0,
+    "for the second account": lambda m: m.account == 1,
+    "without an account": lambda m: m.account is None,
+}
+OF_BODIES: dict[str, Holds] = {
+    "to long bodies": lambda m: m.size > LONG_BYTES,
+    "to short bodies": lambda m: 0 < m.size <= LONG_BYTES,
+    "to bodies with decimals": lambda m: any(isinstance(v, float) for v in _numbers(m.body)),
+    "to bodies of whole numbers": lambda m: all(isinstance(v, int) for v in _numbers(m.body)),
+    "to bodies of few members": lambda m: 0 < _members(m.body) <= FEW,
+    "to bodies of many members": lambda m: _members(m.body) > FEW,
+}
+OF_QUERIES: dict[str, Holds] = {"without a query": lambda m: not m.query}
+CONDITIONS = {**EVERY, **ON_HTTP, **OF_ACCOUNTS, **OF_BODIES, **OF_QUERIES}
+# These parameters are required.
+_NAMED = frozenset({"GET /api/account", "GET /api/inference/request"})
+_GUARDED_KEYS = frozenset(route.key for route in NODE_ROUTES if route.guarded)
+
+
+def conditions_of(fault: Fault) -> dict[str, Holds]:
+    """Return the conditions that requests can meet that the fault touches, by their names."""
+    found, keys = dict(EVERY), fault.touches
+    if any(not key.startswith("rpc ") for key in keys):
+        found |= ON_HTTP
+    if keys & _GUARDED_KEYS:
+        found |= OF_ACCOUNTS
+    if keys & BODIES.keys():
+        found |= OF_BODIES
+    if keys & (QUERIES.keys() - _NAMED):
+        found |= OF_QUERIES
+    return found
+
+
+def conditional(fault: Fault, when: str) -> Fault:
+    """Return the fault that shows only if the condition of this name holds."""
+
+    def make(node: ToyNode) -> Wrapper:
+        return _Now(node, fault, CONDITIONS[when]).wrapper()
+
+    return Fault(when, f"{fault.kind}: {fault.name}", fault.touches, make)
+
+
+def conditional_faults(faults: Iterator[Fault]) -> Iterator[Fault]:
+    """Yield each fault under each condition that its requests can meet."""
+    for fault in faults:
+        for when in conditions_of(fault):
+            yield conditional(fault, when)
+
+
+class _Now:
+    """Wears one fault whenever the condition holds."""
+
+    def __init__(self, node: ToyNode, fault: Fault, holds: Holds) -> None:
+        self._node, self._fault, self._holds = node, fault, holds
+        self._inner = fault.make(node)
+        self._lock = threading.Lock()
+        self._touched = 0
+        self._refused, self._changed = False, float("-inf")
+        # A thread of the toy serves one connection, and one request at a time.
+        self._thread = threading.local()
+
+    def wrapper(self) -> Wrapper:
+        """The hooks; where the service is found depends on no request."""
+        found = self._inner.operation if self._inner.operation is not named_operation else None
+        return Wrapper(self._http, self._grpc, self._request, self._call, found or named_operation)
+
+    def _request(self, sent: Sent) -> Sent:
+        self._thread.now = now = self._decide(sent)
+        return self._inner.request(sent) if now else sent
+
+    def _decide(self, sent: Sent) -> bool:
+        again = getattr(self._thread, "used", False)
+        self._thread.used = True
+        path, _, query = sent.target.partition("?")
+        if not self._fits(f"{sent.method} {path}"):
+            return True
+        try:
+            body = json.loads(sent.body) if sent.body else None
+        except ValueError:
+            body = None
+        tokens = list(self._node.tokens)
+        token = sent.header("Authorization").partition(" ")[2]
+        moment = Moment(
+            self._count(),
+            tokens.index(token) if token in tokens else None,
+            again,
+            self._refused,
+            time.monotonic() < self._changed + NEW_S,
+            bool(query),
+            len(sent.body),
+            body,
+        )
+        return self._holds(moment)
+
+    def _fits(self, key: str) -> bool:
+        return any(key == one or (one.endswith("/") and key.startswith(one))
+                   for one in self._fault.touches)  # fmt: skip
+
+    def _count(self) -> int:
+        with self._lock:
+            self._touched += 1
+            return self._touched - 1
+
+    def _http(self, asked: Asked, response: Response) -> None:
+        if asked.method != "GET" and response.status == 200:
+            self._changed = time.monotonic()
+        self._refused = response.status >= 400
+        if self._thread.now:
+            self._inner.http(asked, response)
+
+    def _call(self, operation: str, data: bytes) -> bytes:
+        fits = self._fits(f"rpc {operation}")
+        self._thread.now = now = not fits or self._holds(Moment(self._count()))
+        return self._inner.call(operation, data) if now else data
+
+    def _grpc(self, operation: str, request: Any, answer: Any) -> Any:
+        now = getattr(self._thread, "now", True)
+        return self._inner.grpc(operation, request, answer) if now else answer
