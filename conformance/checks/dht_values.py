@@ -11,6 +11,7 @@ from conformance import messages
 from conformance.checks.addresses import ports_of
 from conformance.checks.answers import DOCUMENTED_CODES, OF_AUTHENTICATION, UNKNOWN
 from conformance.checks.dht import NODE_ID_BYTES, SENDER, distance, found_nodes
+from conformance.checks.dht_keys import STORED_SINCE, alike, others
 from conformance.context import Context
 from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
@@ -40,12 +41,10 @@ SEEMING = (
 )  # fmt: skip
 # Keys that are the least and the greatest number. Another run may have stored under them, too.
 ENDS = bytes(NODE_ID_BYTES), b"\xff" * NODE_ID_BYTES
-MANY, TIMES = 18, 4
+TIMES = 4
 # In how many first bytes IDs are alike, how many of them there are, and whether the nearest come
 # first. More than a node lists show whether it lists those that are closest.
 BEGINNINGS = (2, 16, False), (2, 16, True), (8, 32, False)
-# The first edition that stores under keys of other lengths.
-STORED_SINCE = 4
 # The first that asks what becomes of senders with odd IDs, and of a value after a moment.
 ODD_SINCE = 4
 KEPT_S = 4.0
@@ -59,6 +58,8 @@ LENGTHS = (0, 1, 19, 21, 64, 300, 5000)
 _OTHER_NUMBERS = (4, 5, 6, 7, 8)
 # What a server ends with whose own code has failed.
 FAILURES = ("INTERNAL", "UNKNOWN")
+# A call that may be answered another time.
+LATER = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
 # Another port on which nobody answers, and two ips.
 OTHER_PORT = 19
 IPS = "127.0.0.3", "127.0.0.4"
@@ -84,6 +85,17 @@ def _found(
     return reply, answer.value if answer.found else None
 
 
+def _is_answered(context: Context, key: bytes, value: str, stored: Reply) -> bool:
+    """Rule on a search that fails for one value and not for others; return whether it does not."""
+    request = messages.make("DHTFindValueRequest", sender=SENDER, key=key)
+    reply = context.grpc.call("DHTFindValue", request)
+    if reply.message is not None or value == VALUES[0] or reply.code in LATER:
+        return True
+    why = f"stored {len(value)} characters, {brief(value)}; the search ended with {reply.code}"
+    context.fails("DH-021", why, stored, reply)
+    return False
+
+
 def _judge_ends(context: Context) -> None:
     """Store under the first key and the last one, and look both up."""
     for key in ENDS:
@@ -102,21 +114,15 @@ def dht_values(context: Context) -> Pauses:
     for value in (*values, *SEEMING) if context.edition >= SIXTH else values:
         key = os.urandom(NODE_ID_BYTES)
         stored = _stored(context, key, value)
+        if stored and context.edition >= SIXTH and not _is_answered(context, key, value, stored):
+            continue
         if stored:
             reply, found = _found(context, key)
             why = f"stored {len(value)} characters, {brief(value)}; found {brief(found)}"
             context.judge("DH-021", found == value, why, stored, reply)
     kept: dict[bytes, tuple[str, Reply]] = {}
     base = os.urandom(NODE_ID_BYTES)
-    # Longer keys may be refused; two that are kept are two.
-    longer = [base[::-1] + end for end in (b"one", b"two")] if later else []
-    if later:
-        # So may shorter ones, and one that is filled up with zeros is another one.
-        longer += [bytes(2) + base[2:], base[2:], base[:-2] + bytes(2), base[:-2]]
-    if context.edition >= SIXTH:
-        # One bit of each byte is another one: the first, the last, or that of the case.
-        longer += [bytes(each ^ bit for each in base) for bit in (0x80, 1, 0x20)]
-    for number, key in enumerate((*alike(base), *longer)):
+    for number, key in enumerate((*alike(base), *others(base, context.edition))):
         value = f"192.0.2.{number + 1}:{9000 + number}"
         stored = _stored(context, key, value)
         if stored:
@@ -149,20 +155,6 @@ def dht_values(context: Context) -> Pauses:
             name = os.urandom(length)
             request = messages.make("DHTStoreRequest", sender=SENDER, key=name, value=VALUES[0])
             _judge_length(context, "DHTStore", length, context.grpc.call("DHTStore", request))
-
-
-def alike(key: bytes) -> list[bytes]:
-    """Return keys that begin or end alike, or differ in order, case, space, or what is no text."""
-    found = [key, key[::-1]]
-    found += [key[:4] + os.urandom(NODE_ID_BYTES - 4) for _ in range(3)]
-    found += [os.urandom(NODE_ID_BYTES - 4) + key[-4:] for _ in range(3)]
-    found += [bytes([0x80 + at]) * 4 + key[4:] for at in range(3)]
-    # Two that are alike up to a zero.
-    found += [key[:9] + b"\0" + os.urandom(NODE_ID_BYTES - 10) for _ in range(2)]
-    found += [key[:9] + b"\xff" + key[10:]]
-    word = key.hex()[:NODE_ID_BYTES].encode()
-    found += [word[:-1] + end for end in (b"f", b"F", b" ", b"\n")]
-    return found[:MANY]
 
 
 @requirement("DH-024", "DH-034")
@@ -214,8 +206,8 @@ def _judge_moved_ip(context: Context) -> None:
 @requirement("DH-030")
 def dht_alike(context: Context) -> None:
     """Call DHTPing as senders whose IDs begin alike, and search for a place among them."""
-    for alike, many, nearest_first in BEGINNINGS if context.edition >= FIFTH else BEGINNINGS[:1]:
-        _judge_alike(context, alike, many, nearest_first=nearest_first)
+    for same, many, nearest_first in BEGINNINGS if context.edition >= FIFTH else BEGINNINGS[:1]:
+        _judge_alike(context, same, many, nearest_first=nearest_first)
 
 
 def _judge_alike(context: Context, alike: int, many: int, *, nearest_first: bool) -> None:

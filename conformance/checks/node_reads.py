@@ -8,6 +8,7 @@ from conformance.checks.reading import Resource, add_shape_check, fetch
 from conformance.context import Context
 from conformance.editions import FOURTH
 from conformance.httpwire import Answer
+from conformance.passive.growing import judge_gradients
 from conformance.shapes import judge_shape, lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 from conformance.times import date_fault
@@ -57,11 +58,7 @@ def _health(context: Context, health: dict[str, Json], answer: Answer) -> None:
 
 
 def _metrics(context: Context, metrics: dict[str, Json], answer: Answer) -> None:
-    found = [lookup(metrics, f"training.gradients_{name}") for name in ("accepted", "submitted")]
-    if all(len(one) == 1 and is_int(one[0]) for one in found):
-        accepted, submitted = (int(one[0]) for one in found)
-        why = f"gradients_accepted is {accepted}, gradients_submitted {submitted}"
-        context.judge("NA-SANE-048", accepted <= submitted, why, answer)
+    judge_gradients(context, metrics, answer)
 
 
 def _network(context: Context, network: dict[str, Json], answer: Answer) -> None:

@@ -16,8 +16,8 @@ from conformance.sse import read
 from conformance.strictjson import Json, brief, is_int, is_number
 
 COUNTED, COUNTED_ELSE, OF_TRAINING = "NA-SANE-060", "NA-SANE-061", "TR-RULE-030"
-STAYS, RETURNS, READ = "NA-SANE-062", "NA-SANE-063", "NA-INF-060"
-IDS = frozenset({COUNTED, COUNTED_ELSE, OF_TRAINING, STAYS, RETURNS, READ})
+STAYS, RETURNS, READ, ACCEPTED = "NA-SANE-062", "NA-SANE-063", "NA-INF-060", "NA-SANE-048"
+IDS = frozenset({COUNTED, COUNTED_ELSE, OF_TRAINING, STAYS, RETURNS, READ, ACCEPTED})
 # What is counted from a node's start on, by the resource that shows it.
 COUNTS: dict[str, dict[str, tuple[str, ...]]] = {
     "metrics": {
@@ -60,6 +60,8 @@ class Growing:
         document = answer.json_object() if answer.ok else None
         if document is None:
             return
+        if resource == "metrics":
+            judge_gradients(findings, document, answer)
         with self.lock:
             for ident, paths in COUNTS.get(resource, {}).items():
                 for path in paths:
@@ -122,3 +124,12 @@ class Growing:
         if first is not answer.exchange:
             why = f"prompt_tokens of {brief(prompt)} was {known}, and is {found[0]}"
             findings.judge(READ, found[0] == known, why, first, answer)
+
+
+def judge_gradients(findings: Findings, metrics: dict[str, Json], answer: Answer) -> None:
+    """Rule on the gradients that the metrics count as accepted, beside all that were submitted."""
+    found = [lookup(metrics, f"training.gradients_{name}") for name in ("accepted", "submitted")]
+    if all(len(one) == 1 and is_int(one[0]) for one in found):
+        accepted, submitted = (int(one[0]) for one in found)
+        why = f"gradients_accepted is {accepted}, gradients_submitted {submitted}"
+        findings.judge(ACCEPTED, accepted <= submitted, why, answer)

@@ -24,6 +24,7 @@ from conformance.judging.mutants import followed_situations as situations
 from conformance.judging.mutants import followed_sizes as sizes
 from conformance.judging.mutants import followed_tensors as tensors
 from conformance.judging.mutants import (
+    later_answers,
     mixed,
     mixed_grpc,
     mixed_native,
@@ -354,6 +355,6 @@ HOOKS_OF_TOY = (
     *odd.HTTP, *following.HTTP, *left.HTTP, *places.HTTP, *mixed.HTTP, *mixed_native.HTTP,
     *openai_mixed.HTTP, *figures.HTTP, *refused.HTTP, *crossed.HTTP,
     *edges.HTTP, *later.HTTP, *lasting.HTTP, *overlay.HTTP, *natives.HTTP, *money.HTTP,
-    *texts.HTTP,
+    *texts.HTTP, *later_answers.HTTP,
 )  # fmt: skip
 TOY_ROWS += [(ident, hook, no_grpc_hook) for ident, hook in HOOKS_OF_TOY]

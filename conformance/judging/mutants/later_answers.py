@@ -1,0 +1,58 @@
+"""Mutants that not every answer shows: those to one account, later ones, some of a state."""
+
+from conformance.judging.hooks import Http
+from conformance.judging.toy.answers import Asked, Response, error
+from conformance.judging.toy.node import SECOND
+
+API = "/api/v1"
+BALANCE, STAKE = f"{API}/wallet/balance", f"{API}/wallet/stake"
+UNSTAKE = f"{API}/wallet/unstake"
+# So many answers of a route, the first ones, are as they have to be.
+GOOD = 1
+
+
+def null_for_second(asked: Asked, response: Response) -> None:
+    """Show the second account nothing instead of its balance."""
+    if asked.path == BALANCE and asked.authorization == f"Bearer {SECOND}":
+        response.json = None if response.status == 200 else response.json
+
+
+class Later:
+    """Another answer to each second request for a route, after the first few."""
+
+    def __init__(self, path: str, answer: Response | None = None) -> None:
+        """Answer with this, or with the same in a list."""
+        self.path, self.other, self.asked = path, answer, 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count the requests."""
+        if asked.path != self.path or asked.query or response.status != 200:
+            return
+        self.asked += 1
+        if self.asked > GOOD and self.asked % 2:
+            other = self.other or Response(json=[response.json])
+            response.__dict__.update(other.__dict__)
+
+
+class Waiting:
+    """Refuses stakes while something is pending."""
+
+    def __init__(self) -> None:
+        self.pending = False
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Remember an unstake of the second account, whose money waits for ever."""
+        if asked.authorization != f"Bearer {SECOND}":
+            return
+        if asked.path == UNSTAKE and response.status == 200:
+            self.pending = True
+        elif asked.path == STAKE and response.status == 200 and self.pending:
+            response.__dict__.update(error(409, "COOLDOWN", "something is pending").__dict__)
+
+
+HTTP: list[tuple[str, Http]] = [
+    ("GEN-032", null_for_second),
+    ("NT-RULE-170", Later("/api/inference")),
+    ("NT-RULE-171", Later("/api/model", error(404, "NOT_FOUND", "no model"))),
+    ("NA-WALLET-094", Waiting()),
+]  # fmt: skip
