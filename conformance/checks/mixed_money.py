@@ -50,6 +50,22 @@ def _gaps(moved: Moved, had: list[Money], have: list[Money]) -> list[str]:
     return found
 
 
+def _settled(
+    context: Context, accounts: Accounts, had: list[Money], seen: list[list[Money]]
+) -> list[float]:
+    """Return how much more is pending; what is taken may be so for a moment."""
+    more: list[float] = []
+
+    def is_over() -> bool:
+        if more:
+            seen.append([read_money(context, one) for one in accounts.of])
+        more[:] = [have.pending - one.pending for one, have in zip(had, seen[-1], strict=True)]
+        return max(map(abs, more)) <= EXACT
+
+    eventually(is_over, accounts.patience_s)
+    return more
+
+
 def _follow(context: Context, accounts: Accounts, step: Step, compared: Comparison) -> bool:
     """Make one step; return whether it could be made, and note what it has changed."""
     had = still(context, *accounts.of)
@@ -69,7 +85,7 @@ def _follow(context: Context, accounts: Accounts, step: Step, compared: Comparis
     shown = [*(one.answer for one in had), *moved.answers, *(one.answer for one in seen[-1])]
     compared.note("NA-WALLET-052", not gaps, f"after {moved.what} {'; '.join(gaps)}", *shown)
     if moved.settled and context.edition >= SIXTH:
-        more = [have.pending - one.pending for one, have in zip(had, seen[-1], strict=True)]
+        more = _settled(context, accounts, had, seen)
         why = f"after {moved.what} {more[0]:+g} and {more[1]:+g} is pending"
         compared.note("NA-WALLET-083", max(map(abs, more)) <= EXACT, why, *shown)
     return True
