@@ -269,10 +269,8 @@ class HttpClient:
         except BaseException:
             connection.close()
             raise
-        if request.kept:
-            idle.put(connection, (*before, request.command(self.base_url + request.path)))
-        else:
-            connection.close()
+        sent = (*before, request.command(self.base_url + request.path))
+        idle.put(connection, sent, kept=request.kept)
         return answer
 
     def _alone(self, request: Request) -> Answer:

@@ -75,11 +75,11 @@ class Idle:
         used.connection.timeout = timeout_s
         return used
 
-    def put(self, connection: HTTPConnection, sent: tuple[str, ...]) -> None:
+    def put(self, connection: HTTPConnection, sent: tuple[str, ...], *, kept: bool) -> None:
         """Keep a connection that is free again, unless enough requests were sent on it."""
         if len(sent) > 1:
             self._answered += 1
-        if connection.sock is None or len(sent) >= MOST or self._kept:
+        if not kept or connection.sock is None or len(sent) >= MOST or self._kept:
             connection.close()
         else:
             self._kept.append(Used(connection, sent, time.monotonic()))

@@ -6,6 +6,7 @@ from conformance.context import Context
 from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
+from conformance.passive.results import STOPPED, STREAM_STOPPED
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
@@ -19,7 +20,7 @@ SAMPLED: dict[str, Json] = {
 }  # fmt: skip
 
 
-@requirement(LEFT_ALIKE)
+@requirement(LEFT_ALIKE, STOPPED, STREAM_STOPPED)
 def stops_left(context: Context) -> None:
     """POST /inference for a few tokens; then with their text as a stop sequence, and for more."""
     if context.edition < FIFTH:

@@ -14,8 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing.util import Finalize
 
+from conformance.judging.derived.allowed import reason
 from conformance.judging.derived.fault import Fault
 from conformance.judging.derived.judge import DerivedJudge, Ended, every_fault, spread
+from conformance.judging.derived.limits import MESSAGE_LIMIT
+from conformance.judging.derived.when import CONDITIONS, conditional, conditions_of
 from conformance.judging.rows import Judged, Rows
 from conformance.judging.toy.serving import Toy, toy_target
 
@@ -28,17 +31,25 @@ _stack = ExitStack()
 _own: list[DerivedJudge] = []
 
 
+# So many faults are worn under each condition, drawn from all kinds.
+OF_A_CONDITION = 20
+
+
 @dataclass(frozen=True)
 class Small:
-    """The small node, which declares what an operator can, or nothing of its tensors."""
+    """The small node, which declares what an operator can, or nothing of its tensors.
+
+    Its faults show always, or only under a condition.
+    """
 
     name: str
-    declares: bool
+    declares: bool = True
+    conditions: bool = False
 
     @property
     def faults(self) -> tuple[Fault, ...]:
         """Its faults, in an order in which every beginning has a share of every kind."""
-        return _faults(self.declares)
+        return _conditional() if self.conditions else _faults(self.declares)
 
     def judge(self, stack: ExitStack) -> DerivedJudge:
         """Start the node until the stack is closed."""
@@ -52,8 +63,9 @@ class Small:
 
 # The second one is to show what a node that declares nothing shows of its pipeline and its weights.
 NODES = (
-    Small("the small node", declares=True),
+    Small("the small node"),
     Small("the small node, which declares nothing", declares=False),
+    Small("the small node, whose faults show under a condition", conditions=True),
 )
 
 
@@ -62,6 +74,17 @@ def _faults(everything: bool) -> tuple[Fault, ...]:
     # Their order is the same in each process.
     faults = spread(every_fault())
     return tuple(fault for fault in faults if everything or fault.touches & UNSHOWN)
+
+
+@cache
+def _conditional() -> tuple[Fault, ...]:
+    """Draw faults for each condition, of those that the document forbids."""
+    forbidden = [one for one in every_fault() if reason(one) is None and one.kind != MESSAGE_LIMIT]
+    drawn: list[Fault] = []
+    for seed, when in enumerate(CONDITIONS):
+        fitting = [fault for fault in forbidden if when in conditions_of(fault)]
+        drawn += [conditional(fault, when) for fault in spread(fitting, seed)[:OF_A_CONDITION]]
+    return tuple(spread(drawn))
 
 
 def _begin(small: Small) -> None:

@@ -8,7 +8,7 @@ conditions are about the requests that the fault touches; every other one is ser
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,13 +110,6 @@ def conditional(fault: Fault, when: str) -> Fault:
         return _Now(node, fault, CONDITIONS[when]).wrapper()
 
     return Fault(when, f"{fault.kind}: {fault.name}", fault.touches, make)
-
-
-def conditional_faults(faults: Iterator[Fault]) -> Iterator[Fault]:
-    """Yield each fault under each condition that its requests can meet."""
-    for fault in faults:
-        for when in conditions_of(fault):
-            yield conditional(fault, when)
 
 
 class _Now:

@@ -1,6 +1,8 @@
 """Mutants that not every answer shows: those to one account, later ones, some of a state."""
 
-from conformance.judging.hooks import Http
+from typing import Any
+
+from conformance.judging.hooks import Http, inference
 from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.node import SECOND
 
@@ -32,6 +34,12 @@ class Later:
             response.__dict__.update(other.__dict__)
 
 
+def unstopped(body: Any, response: Response) -> None:
+    """Go on behind a stop sequence beside a top_k."""
+    if body.get("stop") and "top_k" in body and response.json:
+        response.json["text"] = "the toy goes on and on"
+
+
 class Waiting:
     """Refuses stakes while something is pending."""
 
@@ -53,4 +61,5 @@ HTTP: list[tuple[str, Http]] = [
     ("NT-RULE-170", Later("/api/inference")),
     ("NT-RULE-171", Later("/api/model", error(404, "NOT_FOUND", "no model"))),
     ("NA-WALLET-094", Waiting()),
+    ("NA-INF-013", inference(unstopped)),
 ]  # fmt: skip
