@@ -20,7 +20,7 @@ from conformance.findings import Skipped
 from conformance.httprequest import ANONYMOUS, USUAL, Written, encoded
 from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.strictjson import Json, NotJson, brief, parse
+from conformance.strictjson import Json, NotJson, brief, is_number, parse
 
 SPOKEN, LETTERS, QUERIED, METHOD = "GEN-030", "GEN-031", "NA-ROUTE-030", "NA-ERR-063"
 ONLY_JSON = Written(accept="application/json")
@@ -112,12 +112,13 @@ def queries_unread(context: Context) -> None:
             context.judge(QUERIED, answer.ok and not lacks, why, control, answer)
 
 
-def _members(document: Json, path: str = "") -> set[str]:
-    """Return the paths to all that is in a document but null, without what is in its lists."""
-    if not isinstance(document, dict):
-        return {path} if document is not None else set()
-    found = (_members(value, f"{path}.{key}") for key, value in document.items())
-    return set[str]().union(*found)
+def _members(document: Json, path: str = "") -> set[tuple[str, str]]:
+    """Return the paths to all that is in a document but null, each with the type of the value."""
+    if isinstance(document, dict):
+        found = (_members(value, f"{path}.{key}") for key, value in document.items())
+        return set[tuple[str, str]]().union(*found)
+    kind = "number" if is_number(document) else type(document).__name__
+    return {(path, kind)} if document is not None else set()
 
 
 @requirement(METHOD)
