@@ -72,10 +72,10 @@ def wire(session: nox.Session) -> None:
 
 @nox.session
 def deep(session: nox.Session) -> None:
-    """The property tests, with thousands of examples each, and the long ones. Takes an hour."""
+    """The property tests, with thousands of examples each, and the long ones. Takes two hours."""
     install(session, "test")
     # Hypothesis marks its tests so itself.
-    chosen = session.posargs or ["spec_tests", "-m", "hypothesis or long"]
+    chosen = session.posargs or ["spec_tests", "conformance/tests", "-m", "hypothesis or long"]
     session.run("pytest", *chosen, env={"HYPOTHESIS_PROFILE": "deep"})
 
 

@@ -30,6 +30,8 @@ WHOLE_PROMPT, SOME = "NA-INF-054", 24
 LONG_PROMPT, SENTENCE, LENGTHS = "NA-INF-055", "Once upon a time there was a node. ", (600, 1100)
 # The last one ends as the others, since a model may look no farther back than that.
 FRAME, OTHER = "Tell me what you know of {} in a word", "Once upon a time, in a word"
+LONG_FRAME = "Please tell me, as somebody who has read much, what you know of {}; do it"
+ENDING = " in a few plain words that everybody understands"
 WITHIN = ("the sea", "mathematics", "bread and salt", "trains in winter")
 # What is one and 44 in a byte, and in two bytes one; and round numbers.
 NUMBERS = {
@@ -123,10 +125,17 @@ def prompts_beyond(context: Context) -> None:
     """POST /inference with prompts that begin and end alike, and with one that only ends so."""
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
+    _judge_within(context, FRAME, OTHER)
+    if context.edition >= SIXTH:
+        _judge_within(context, LONG_FRAME + ENDING, OTHER + ENDING)
+
+
+def _judge_within(context: Context, frame: str, other: str) -> None:
+    """Rule on the texts of prompts that differ within the frame, and of another one."""
     for _ in range(TRIES):
         answers = [
             context.infer({"prompt": prompt, "max_tokens": SOME, "temperature": 0})
-            for prompt in (OTHER, *(FRAME.format(what) for what in WITHIN))
+            for prompt in (other, *(frame.format(what) for what in WITHIN))
         ]
         texts = [_text(answer) for answer in answers]
         if not all(texts) or texts[0] in texts[1:]:
