@@ -17,6 +17,7 @@ from conformance.passive import (
     calls,
     chain,
     committed,
+    cooling,
     forms,
     growing,
     history,
@@ -37,7 +38,7 @@ def ids(edition: int) -> frozenset[str]:
         return frozenset()
     everywhere = resources.ids() | calls.ids() | memory.IDS | tokens.IDS
     everywhere |= chain.IDS | committed.IDS | itself.IDS | steady.IDS | growing.IDS
-    later = history.IDS | balances.IDS | taken.IDS | forms.IDS
+    later = history.IDS | balances.IDS | taken.IDS | forms.IDS | cooling.IDS
     return everywhere | (later if edition >= SIXTH else frozenset())
 
 
@@ -55,7 +56,7 @@ class Heard:
     def _begin(self) -> None:
         # What all pages have listed, and what balances and operations have said of money.
         self.lists, self.balances = history.Lists(), balances.Balances()
-        self.taken = taken.Taken()
+        self.taken, self.cooling = taken.Taken(), cooling.Cooling()
         # What only grows, or stays as it is.
         self.growing = growing.Growing()
         # What the native API has said of one block, one request or one account, and of all that is
@@ -102,6 +103,7 @@ class Heard:
             self.lists.judge(findings, resource, (credential, own), asked, answer)
             self.balances.judge(findings, operation, credential, asked, answer)
             self.taken.judge(findings, operation, credential, asked, answer, operator=operator)
+            self.cooling.judge(findings, operation, credential, answer)
         if method == "GET" and not asked and findings.edition >= FIFTH:
             self.memory.judge_served(findings, path, answer)
         if credential.header is not None:
