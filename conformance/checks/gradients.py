@@ -15,6 +15,7 @@ from typing import Any
 
 from conformance import messages
 from conformance.checks.forms import FRAME, encode
+from conformance.checks.node_reads import CONFIG
 from conformance.checks.passes import BUSY, layers_of
 from conformance.checks.rpc import FAR_ROUND
 from conformance.context import Context
@@ -24,7 +25,8 @@ from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
 from conformance.messages import LENGTH, WireField, encode_field, wire_fields
 from conformance.registry import requirement
-from conformance.strictjson import brief
+from conformance.shapes import lookup
+from conformance.strictjson import brief, is_int
 
 ROUND, HASH, NUMBER = "GR-GOSSIP-005", "GR-GOSSIP-006", "GR-GOSSIP-007"
 REFUSED, AT_ONCE = "GR-GOSSIP-008", "GR-GOSSIP-023"
@@ -95,11 +97,13 @@ def _look(context: Context) -> None:
     sizes = (VALUES, *(_sizes(context, layer) if context.edition >= FOURTH else ()))
     # A node may be wrong in refusing what is not to be forwarded, and says so of all others.
     ttls = (0, TTL) if context.edition >= SIXTH else (0,)
-    tries = product(ttls, dict.fromkeys([*rounds, info.version]), sizes, NAMES)
-    for ttl, round_id, size, name in tries:
+    batches = [plain["batch_size"], *_configured_batch(context)]
+    tries = product(batches, ttls, dict.fromkeys([*rounds, info.version]), sizes, NAMES)
+    for batch, ttl, round_id, size, name in tries:
         layers = {name.format(layer): encode(FORM, [size], scale=0.0)}
         fields = {**plain, "ttl": ttl, "round_id": round_id, "layer_gradients": layers}
-        if not ttl and (size == VALUES or name == NAMES[0]):
+        fields["batch_size"] = batch
+        if batch == batches[0] and not ttl and (size == VALUES or name == NAMES[0]):
             known.tried_gradients.append(fields)
         reply, answer = send(context, fresh(fields))
         if answer is not None and answer.accepted:
@@ -107,6 +111,15 @@ def _look(context: Context) -> None:
             return
         why = f"{reply.code} {reply.details}" if answer is None else brief(answer.reason)
     known.no_gradient = f"none of the usual form is accepted: {why}"
+
+
+def _configured_batch(context: Context) -> list[int]:
+    """Return the batch size of the node's configuration, if it can be read."""
+    if context.edition < SIXTH or context.target.token is None:
+        return []
+    answer = context.api("GET", CONFIG.path, credential=context.target.valid)
+    found = lookup(answer.json_object() or {}, "training.batch_size")
+    return [int(size) for size in found if is_int(size) and size > 0]
 
 
 def of_layers(context: Context, fields: dict[str, Any]) -> dict[str, Any] | None:
