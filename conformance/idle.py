@@ -8,7 +8,8 @@ nothing else is sent on one, since it could not be sent once more.
 """
 
 import random
-import select
+import selectors
+import socket
 import ssl
 import time
 from dataclasses import dataclass
@@ -31,6 +32,12 @@ def connection_to(parts: SplitResult, timeout_s: float) -> HTTPConnection:
         context = ssl.create_default_context()
         return HTTPSConnection(host, port, timeout=timeout_s, context=context)
     return HTTPConnection(host, port, timeout=timeout_s)
+
+
+def _is_readable(sock: socket.socket) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)
+        return bool(selector.select(0))
 
 
 @dataclass
@@ -67,7 +74,7 @@ class Idle:
         if sock is None or not young or not (reads or self._answered >= TRUSTED):
             used.connection.close()
             return None
-        if select.select([sock], [], [], 0)[0]:
+        if _is_readable(sock):
             # The target has ended it, or has sent what nobody asked for.
             used.connection.close()
             return None

@@ -29,7 +29,7 @@ class Waits:
 
     unstaked: float = 0.0
     pending: float | None = None
-    """What the last balance says, unless something was done since."""
+    """What the last balance says, with what was unstaked since, if nothing else was done."""
     expected: float | None = None
     """What the next balance says if the last unstake is pending."""
     shown: int = 0
@@ -42,7 +42,10 @@ class Waits:
         """Note an unstake whose date is another day."""
         self.unstaked += amount
         self.made.append(answer)
-        self.expected = None if self.pending is None else self.pending + amount
+        if self.pending is not None:
+            # Several may be unstaked before the next balance is read.
+            self.pending += amount
+            self.expected = self.pending
 
     def read(self, findings: Findings, pending: float, answer: Answer) -> None:
         """Rule on a balance."""

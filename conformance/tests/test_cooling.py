@@ -94,6 +94,18 @@ def test_a_target_that_shows_it_elsewhere_is_not_judged(shown: float) -> None:
     assert told.ruled() == []
 
 
+def test_two_at_the_same_moment_are_pending_together() -> None:
+    told = Told()
+    told.balance(1.0)
+    for amount in (2.0, 3.0):
+        told.unstake(amount)
+        told.unstake(amount)
+        told.balance(1.0 + 2 * 2.0 if amount == 2.0 else 11.0)
+    told.balance(4.0)
+    told.balance(4.0)
+    assert told.ruled()[-1] is Ruling.FAILS
+
+
 def test_what_is_free_at_once_does_not_wait(told: Told) -> None:
     told.unstake(5.0, days=0)
     told.balance(5.0)
