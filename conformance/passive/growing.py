@@ -17,7 +17,8 @@ from conformance.strictjson import Json, brief, is_int, is_number
 
 COUNTED, COUNTED_ELSE, OF_TRAINING = "NA-SANE-060", "NA-SANE-061", "TR-RULE-030"
 STAYS, RETURNS, READ, ACCEPTED = "NA-SANE-062", "NA-SANE-063", "NA-INF-060", "NA-SANE-048"
-IDS = frozenset({COUNTED, COUNTED_ELSE, OF_TRAINING, STAYS, RETURNS, READ, ACCEPTED})
+UNIT = "NA-SANE-043"
+IDS = frozenset({COUNTED, COUNTED_ELSE, OF_TRAINING, STAYS, RETURNS, READ, ACCEPTED, UNIT})
 # What is counted from a node's start on, by the resource that shows it.
 COUNTS: dict[str, dict[str, tuple[str, ...]]] = {
     "metrics": {
@@ -40,6 +41,8 @@ SLOW: dict[str, tuple[str, ...]] = {
 }
 # It was one value, another, the first one again, and the other one again.
 BACK_AND_FORTH = 4
+# An average that is as many times what the slowest generation took is in another unit.
+FAR_ABOVE = 20
 # For a longer text, or more tokens, a model may have to leave some of a prompt out.
 SHORT_PROMPT, FEW_TOKENS = 64, 32
 
@@ -53,6 +56,9 @@ class Growing:
     facts: dict[str, tuple[Json, Exchange]] = field(default_factory=dict)
     turns: dict[str, list[Json]] = field(default_factory=dict)
     prompts: dict[str, tuple[int, Exchange]] = field(default_factory=dict)
+    generated: int = 0
+    slowest_ms: float = 0.0
+    """How many generations the run has made, and how long the slowest took, as the suite saw it."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def judge(self, findings: Findings, resource: str, answer: Answer) -> None:
@@ -62,6 +68,7 @@ class Growing:
             return
         if resource == "metrics":
             judge_gradients(findings, document, answer)
+            self._judge_latency(findings, document, answer)
         with self.lock:
             for ident, paths in COUNTS.get(resource, {}).items():
                 for path in paths:
@@ -104,7 +111,28 @@ class Growing:
         if found:
             findings.judge(RETURNS, not turned, why, answer)
 
-    def judge_prompt(self, findings: Findings, body: Json, answer: Answer) -> None:
+    def _judge_latency(self, findings: Findings, metrics: dict[str, Json], answer: Answer) -> None:
+        """Rule on the average latency, where all requests that it is of are those of the run."""
+        found = [
+            lookup(metrics, f"inference.{key}") for key in ("requests_total", "avg_latency_ms")
+        ]
+        if not all(len(one) == 1 and is_number(one[0]) for one in found):
+            return
+        total, average = (float(one[0]) for one in found)
+        if 0 < total <= self.generated and average > 0:
+            why = f"avg_latency_ms is {average:g} for {total:g} requests, none of which took longer"
+            why = f"{why} than {self.slowest_ms:g} ms"
+            findings.judge(UNIT, average <= FAR_ABOVE * self.slowest_ms, why, answer)
+
+    def judge_generation(self, findings: Findings, body: Json, answer: Answer) -> None:
+        """Note how long a generation took, and rule on the tokens of its prompt."""
+        if answer.ok:
+            with self.lock:
+                self.generated += 1
+                self.slowest_ms = max(self.slowest_ms, answer.exchange.took_ms)
+        self._judge_prompt(findings, body, answer)
+
+    def _judge_prompt(self, findings: Findings, body: Json, answer: Answer) -> None:
         """Rule on the tokens of a short prompt, in a result or in the last event of a stream."""
         asked = body if isinstance(body, dict) else {}
         prompt, most = asked.get("prompt"), asked.get("max_tokens")

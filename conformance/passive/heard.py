@@ -115,7 +115,7 @@ class Heard:
         """Rule on the answer to POST /inference, JSON or a stream, beside what `judge` has."""
         self.judge_resource(findings, "inference", credential, answer)
         if findings.edition >= SIXTH:
-            self.growing.judge_prompt(findings, body, answer)
+            self.growing.judge_generation(findings, body, answer)
 
     def judge_native(
         self, findings: Findings, field_map: Mapping[str, tuple[str, ...]], path: str,
