@@ -30,6 +30,8 @@ PATIENT = 5
 SUITE = "conformance/tests/"
 SPREAD = f"{SUITE}test_mutants*.py", f"{SUITE}test_peculiar_but_allowed.py"
 """Long files, each of whose tests may run in any worker."""
+FIRST = f"{SUITE}test_whole_runs.py", f"{SUITE}test_peculiar_but_allowed.py"
+"""Whole runs, which take minutes each: begun last, they would keep one worker while others rest."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,6 +51,11 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         option.dist = "loadfile"
     # Start files in the order of collection, not by their number of tests.
     option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests first that take longest, and keep the order of all others."""
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 
 @pytest.hookimpl(optionalhook=True)
