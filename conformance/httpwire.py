@@ -254,7 +254,7 @@ class HttpClient:
         except Unanswered as reason:
             if not reason.why.startswith(CLOSED):
                 raise
-            idle.lost()
+            idle.end()
             if request.method != "GET":
                 raise
             return self._alone(request)

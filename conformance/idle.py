@@ -86,14 +86,16 @@ class Idle:
         """Keep a connection that is free again, unless enough requests were sent on it."""
         if len(sent) > 1:
             self._answered += 1
-        if not kept or connection.sock is None or len(sent) >= MOST or self._kept:
+        spent = self._ended or self._kept or len(sent) >= MOST
+        if not kept or spent or connection.sock is None:
             connection.close()
         else:
             self._kept.append(Used(connection, sent, time.monotonic()))
 
-    def lost(self) -> None:
-        """Note that a request on a used connection had no answer at all."""
+    def end(self) -> None:
+        """Keep none any more: one was lost, or the run is over."""
         self._ended = True
+        self.close()
 
     def close(self) -> None:
         """Close what is kept."""

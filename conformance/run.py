@@ -78,6 +78,7 @@ class Runner:
             peer.watch.journal = self._journal
         self._clients = threading.local()
         self._opened: list[GrpcClient] = []
+        self._idle: list[Idle] = []
         self._budget = Budget(target.budget)
         self._service = Service()
         self._findings: list[Finding] = []
@@ -100,6 +101,8 @@ class Runner:
         finally:
             for client in self._opened:
                 client.close()
+            for idle in self._idle:
+                idle.end()
             if self._peer is not None:
                 self._peer.watch.journal = None
             self._journal.close()
@@ -170,10 +173,12 @@ class Runner:
     def _own_clients(self) -> tuple[HttpClient, GrpcClient | None]:
         """Return the clients of this thread, so that checks do not affect one another."""
         if not hasattr(self._clients, "http"):
-            target = self.target
+            target, idle = self.target, None
+            if target.edition >= SIXTH:
+                self._idle.append(idle := Idle(target.seed))
             self._clients.http = HttpClient(
                 target.url, self._journal, timeout_s=target.timeout_s, max_wait_s=target.max_wait_s,
-                idle=Idle(target.seed) if target.edition >= SIXTH else None,
+                idle=idle,
             )  # fmt: skip
             self._clients.grpc = None
             if target.grpc:

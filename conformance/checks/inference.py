@@ -288,10 +288,8 @@ def _judge_negative(context: Context) -> None:
         context.judge("NA-INF-051", not answer.ok, f"{brief(body)} was served", answer)
 
 
-# So often a text has to end at a sequence of an earlier request.
-REPEATS = 3
-# Statuses of a body with which something is wrong.
-TOO_LONG = (400, 413, 422)
+# So often a text has to end at a sequence of an earlier request; the statuses of a wrong body.
+REPEATS, TOO_LONG = 3, (400, 413, 422)
 
 
 @requirement("NA-INF-013", "NA-INF-018")

@@ -66,7 +66,7 @@ def ask(
             timeout_s=context.target.inference_timeout_s,
         )
     )
-    if context.edition >= SIXTH and content is None:
+    if context.edition >= SIXTH and method == "GET" and credential is None:
         judge_openai(context, method, BASE + path, body, answer)
     return answer
 
@@ -76,6 +76,9 @@ def generate(context: Context, path: str, body: dict[str, Json]) -> Answer:
     if context.budget.exhausted:
         raise context.budget.used_up()
     answer = ask(context, "POST", path, body)
+    if context.edition >= SIXTH:
+        # Others ask for what is to be refused.
+        judge_openai(context, "POST", BASE + path, body, answer)
     usage = (answer.json_object() or {}).get("usage")
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
     context.budget.charge_stream(int(tokens) if is_int(tokens) else answer.body.count(b"data:"))

@@ -388,5 +388,6 @@ TOGETHER = {
     "DH-032": {"DH-044"},
     "DH-029": {"DH-042"},
     "DH-040": {"DH-041"},
+    "NA-INF-036": {"NA-INF-013"},
     **openai.TOGETHER,
 }
