@@ -83,9 +83,9 @@ def near(context: Context, found: float, expected: float) -> bool:
     return abs(found - expected) <= slack
 
 
-def eventually(hold: Callable[[], bool], within_s: float = wallet.LISTED_WITHIN_S) -> bool:
+def eventually(hold: Callable[[], bool], within_s: float | None = None) -> bool:
     """Return whether it holds within some time, that in which a transfer is listed by default."""
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + (wallet.LISTED_WITHIN_S if within_s is None else within_s)
     while not hold():
         if time.monotonic() > deadline:
             return False

@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+from conformance.checks import wallet
 from conformance.checks.auth import INVENTED
 from conformance.checks.mixed_pairs import every_pair
 from conformance.checks.money import EXACT, Money, read_money
-from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, LISTED_WITHIN_S, MEMO, STAKES
+from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO, STAKES
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httprequest import Credential
@@ -106,8 +107,8 @@ class Accounts:
     def patience_s(self) -> float:
         """How long to wait until the balances show a step."""
         if len(self.settled_s) < KNOWN:
-            return LISTED_WITHIN_S
-        return min(LISTED_WITHIN_S, max(LEAST_S, TIMES * max(self.settled_s)))
+            return wallet.LISTED_WITHIN_S
+        return min(wallet.LISTED_WITHIN_S, max(LEAST_S, TIMES * max(self.settled_s)))
 
     def steps(self) -> Iterator[Step]:
         """Draw the steps: each kind once, in any order, then some of them again, `drawn` in all.

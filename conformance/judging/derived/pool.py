@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing.util import Finalize
 
+from conformance.checks import wallet
 from conformance.judging.derived.allowed import reason
 from conformance.judging.derived.fault import Fault
 from conformance.judging.derived.judge import DerivedJudge, Ended, every_fault, spread
@@ -26,6 +27,8 @@ from conformance.judging.toy.serving import Toy, toy_target
 UNSHOWN = frozenset({"rpc PipelineForward", "rpc GetWeights"})
 # As much as a process may take.
 MEMORY_BYTES = 6 * 2**30
+# The small node shows what a request has changed at once, or never.
+SHOWN_WITHIN_S = 0.5
 # What a worker has until its process ends.
 _stack = ExitStack()
 _own: list[DerivedJudge] = []
@@ -90,6 +93,7 @@ def _conditional() -> tuple[Fault, ...]:
 def _begin(small: Small) -> None:
     # A fault with which a run takes all memory breaks that run down, and is named.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    wallet.LISTED_WITHIN_S = SHOWN_WITHIN_S
     _own.append(small.judge(_stack))
     # The threads of its node would keep the process.
     Finalize(None, _stack.close, exitpriority=1)
