@@ -28,7 +28,9 @@ MAX_WORKERS = 8
 PATIENT = 5
 """Workers for the tests of the suite alone, beside the others."""
 SUITE = "conformance/tests/"
-SPREAD = f"{SUITE}test_mutants*.py", f"{SUITE}test_peculiar_but_allowed.py"
+SPREAD = tuple(
+    f"{SUITE}test_{name}.py" for name in ("mutants*", "peculiar_but_allowed", "signed", "callback")
+)
 """Long files, each of whose tests may run in any worker."""
 FIRST = f"{SUITE}test_whole_runs.py", f"{SUITE}test_peculiar_but_allowed.py"
 """Whole runs, which take minutes each: begun last, they would keep one worker while others rest."""
