@@ -32,8 +32,10 @@ SPREAD = tuple(
     f"{SUITE}test_{name}.py" for name in ("mutants*", "peculiar_but_allowed", "signed", "callback")
 )
 """Long files, each of whose tests may run in any worker."""
-FIRST = f"{SUITE}test_whole_runs.py", f"{SUITE}test_peculiar_but_allowed.py"
-"""Whole runs, which take minutes each: begun last, they would keep one worker while others rest."""
+FIRST = tuple(
+    f"{SUITE}test_{name}.py" for name in ("derived_faults", "whole_runs", "peculiar_but_allowed")
+)
+"""What takes minutes by itself: begun last, it would keep one worker while others rest."""
 
 
 @pytest.hookimpl(tryfirst=True)
