@@ -109,7 +109,6 @@ def test_an_odd_target_stays_green(http: Http, grpc: Grpc, judge_odd: Any) -> No
 SINGLE = [row for row in ROWS if row[0] in ALONE or row[0] not in {*VARIANTS, *GRPC_VARIANTS}]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("http", "grpc"), params(SINGLE, 0, pytest.mark.slow))
 def test_a_peculiarity_that_fits_no_other_stays_green(
     http: Http, grpc: Grpc, judge_odd: Any
@@ -117,7 +116,6 @@ def test_a_peculiarity_that_fits_no_other_stays_green(
     judge_odd(http, grpc, shown_by(grpc))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("http", "grpc"), params(ROWS, 0, pytest.mark.long))
 def test_each_peculiarity_stays_green(http: Http, grpc: Grpc, judge_odd: Any) -> None:
     judge_odd(http, grpc, shown_by(grpc))
