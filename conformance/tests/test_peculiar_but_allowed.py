@@ -28,8 +28,6 @@ from conformance.verdict import Outcome
 LARGE_BYTES = 5 * 1024 * 1024
 HTTP = frozenset({Profile.NODE_API, Profile.TRAINING, Profile.NATIVE_API})
 GRPC = frozenset({Profile.GRPC, Profile.DHT, Profile.PIPELINE})
-# These change what others change, too, or leave nothing of it.
-ALONE = frozenset[str]()
 # So many of the runs are not slow tests.
 QUICK = 3
 
@@ -54,7 +52,7 @@ class Together:
 
 def groups() -> Iterator[tuple[str, Http, Grpc]]:
     """Yield several peculiarities of HTTP, unlike one another, with each one of gRPC."""
-    names = [name for name in VARIANTS if name not in ALONE]
+    names = list(VARIANTS)
     for at, (name, hook) in enumerate(GRPC_VARIANTS.items()):
         chosen = names[at :: len(GRPC_VARIANTS)]
         yield ", ".join([name, *chosen]), Together([VARIANTS[one] for one in chosen]), hook
@@ -106,7 +104,7 @@ def test_an_odd_target_stays_green(http: Http, grpc: Grpc, judge_odd: Any) -> No
     judge_odd(http, grpc, HTTP | GRPC)
 
 
-SINGLE = [row for row in ROWS if row[0] in ALONE or row[0] not in {*VARIANTS, *GRPC_VARIANTS}]
+SINGLE = [row for row in ROWS if row[0] not in {*VARIANTS, *GRPC_VARIANTS}]
 
 
 @pytest.mark.parametrize(("http", "grpc"), params(SINGLE, 0, pytest.mark.slow))
