@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 MAX_WORKERS = 8
 """Any more workers would have nothing to do while the longest file runs."""
-PATIENT = 5
+PATIENT = 4
 """Workers for the tests of the suite alone, beside the others."""
 SUITE = "conformance/tests/"
 SPREAD = tuple(
-    f"{SUITE}test_{name}.py" for name in ("mutants*", "peculiar_but_allowed", "signed", "callback")
+    f"{SUITE}test_{name}.py" for name in ("mutants*", "peculiar_but_allowed", "callback")
 )
 """Long files, each of whose tests may run in any worker."""
 FIRST = tuple(

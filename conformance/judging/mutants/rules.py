@@ -352,7 +352,8 @@ TOGETHER = {
     # A balance that is shown otherwise is not the one that a 402 names.
     "NA-WALLET-052": {"NA-ERR-020", "NA-ERR-022", "NA-SANE-004", "NA-WALLET-092"},
     "NA-WALLET-013": {"NA-WALLET-092"},
-    "NA-WALLET-059": {"NA-WALLET-092"},
+    # What a stake takes from what is pending waits for its date no more.
+    "NA-WALLET-059": {"NA-WALLET-092", "NA-WALLET-019"},
     # What is taken from an account that has nothing is missing where it has something again.
     "NA-ERR-025": {"NA-ERR-024"},
     # What is unstaked without a stake has no good term either.
