@@ -1,6 +1,6 @@
-"""The suite's HTTP client: the standard library's, with connections that are seldom used again.
+"""The suite's HTTP client: the standard library's, on connections that are used again.
 
-`HttpClient.kept` sends several requests on one; since the sixth edition `Idle` chooses others.
+Only `HttpClient.kept` does so by itself; since the sixth edition `Idle` chooses others.
 
 It shares no parser with Python's common servers (decision 0040). Time-outs, resets and truncated
 bodies raise `Unanswered`, which is never a verdict against the target. After a 429 it waits and
@@ -11,6 +11,7 @@ import http.client
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -264,11 +265,10 @@ class HttpClient:
         idle: Idle,
     ) -> Answer:  # fmt: skip
         """Send a request, and leave its connection for the next one if both sides want to."""
-        try:
+        with ExitStack() as closing:
+            closing.callback(connection.close)
             answer = self._ask(connection, request, before)
-        except BaseException:
-            connection.close()
-            raise
+            closing.pop_all()
         sent = (*before, request.command(self.base_url + request.path))
         idle.put(connection, sent, kept=request.kept)
         return answer

@@ -70,12 +70,10 @@ class Idle:
         except IndexError:
             return None
         sock = used.connection.sock
-        young = time.monotonic() < used.since_s + WITHIN_S
-        if sock is None or not young or not (reads or self._answered >= TRUSTED):
-            used.connection.close()
-            return None
-        if _is_readable(sock):
-            # The target has ended it, or has sent what nobody asked for.
+        fits = time.monotonic() < used.since_s + WITHIN_S
+        fits = fits and (reads or self._answered >= TRUSTED)
+        # Readable is one that the target has ended, or on which it has sent what nobody asked for.
+        if sock is None or not fits or _is_readable(sock):
             used.connection.close()
             return None
         sock.settimeout(timeout_s)
