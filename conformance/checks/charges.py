@@ -6,9 +6,7 @@ the cost in the result counts only if every try shows it: an older one may be se
 
 import math
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 from conformance.checks.counting import early
 from conformance.checks.money import (
@@ -20,9 +18,8 @@ from conformance.checks.money import (
     staked,
     still,
 )
-from conformance.checks.payments import fee_of
 from conformance.checks.stream import LONG, LONG_SINCE
-from conformance.checks.wallet import AMOUNT, EXCESS, MEMO
+from conformance.checks.wallet import AMOUNT, EXCESS
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH
 from conformance.findings import Skipped
@@ -45,8 +42,6 @@ PART, HALF = 0.6, 0.5
 # Amounts that are small ones if they are cut to 32 or 64 bits.
 VAST = (4295.0, 18_446_744_073_710.0)
 LOOK_S = 0.2
-# So few tokens cost something, too.
-SHORT, AFTER = 8, "NA-WALLET-070"
 Body = dict[str, Json]
 
 
@@ -77,7 +72,7 @@ def _judge_free(context: Context, pairs: list[tuple[Body, Body]], name: str) -> 
     """Rule on the second of two generations, where the first is charged."""
     account, free = context.target.second, list[tuple[str, Answer, Answer]]()
     for pair in pairs:
-        first, again = (_taken(context, body, account) for body in pair)
+        first, again = (taken(context, body, account) for body in pair)
         if first is None or again is None:
             continue
         cost = lookup(again[0].json_object() or {}, "cost.amount")
@@ -127,7 +122,7 @@ def stream_charged(context: Context) -> None:
     compared = Comparison(context)
     for _ in range(TRIES + 2):
         plain, streamed = (
-            _taken(context, one, account, later=context.edition >= FIFTH)
+            taken(context, one, account, later=context.edition >= FIFTH)
             for one in (body, {**body, "stream": True})
         )
         if plain is None or streamed is None:
@@ -142,78 +137,7 @@ def stream_charged(context: Context) -> None:
     compared.conclude()
 
 
-@requirement("NA-WALLET-063", "NA-WALLET-023", AFTER)
-def charged_alike(context: Context) -> None:
-    """POST /inference, then as a stream and with the second token; look what each takes."""
-    first, second = context.target.valid, context.target.second
-    plain: Body = {"prompt": "Hello", "max_tokens": LONG // 2}
-    others = [("a stream", {**plain, "stream": True}, first)]
-    if context.target.second_token is not None:
-        others.append(("one with the second token", plain, second))
-    for name, body, account in others:
-        for turn in range(TRIES + 1):
-            usual = _taken(context, plain, first)
-            if usual is None:
-                continue
-            if usual[1] <= EXACT:
-                # Nothing is charged, or not at once.
-                break
-            other = _taken(context, body, account, within_s=SETTLED_S)
-            if other is None:
-                continue
-            if other[1] > EXACT:
-                context.holds("NA-WALLET-063", usual[0], other[0])
-                break
-            if turn == TRIES:
-                why = f"a generation takes {usual[1]:g} at once, and {name} nothing"
-                context.fails("NA-WALLET-063", why, usual[0], other[0])
-
-    if context.edition >= FIFTH:
-        _judge_after(context, {**plain, "max_tokens": SHORT})
-
-
-def _judge_after(context: Context, body: Body) -> None:
-    """Rule on generations of the first account that follow something else."""
-    first = context.target.valid
-    own = read_money(context, first).document.get("address")
-    to_itself: Json = {"to": own, "amount": AMOUNT, "memo": MEMO}
-    before: dict[str, Callable[[], Answer]] = {
-        "a stream": partial(context.infer, {**body, "stream": True}),
-        "one of the second account": partial(context.infer, body, credential=context.target.second),
-        "a refused one": partial(
-            context.api, "POST", "/inference", credential=first, json_body={"max_tokens": 1}
-        ),
-        "a transfer": partial(
-            context.api, "POST", "/wallet/send", credential=first, json_body=to_itself
-        ),
-    }
-    for name, ask in before.items():
-        free, dear = list[tuple[Answer, Answer]](), list[tuple[str, Answer, Answer]]()
-        for turn in range(TRIES):
-            usual = _taken(context, body, first)
-            if usual is None or usual[1] <= EXACT:
-                # Nothing is charged, or not at once.
-                break
-            # What a generation costs is counted where it is asked for.
-            asked = ask()
-            context.budget.charge(fee_of(asked) if asked.ok else 0.0)
-            other = _taken(context, body, first, within_s=SETTLED_S if turn else 0)
-            if other is not None and other[1] > EXACT:
-                context.holds(AFTER, usual[0], other[0])
-                cost = lookup(other[0].json_object() or {}, "cost.amount")
-                if not cost or not is_number(cost[0]) or other[1] <= cost[0] + EXACT:
-                    break
-                why = f"a generation behind {name} takes {other[1]:g}, and its cost is {cost[0]:g}"
-                dear.append((why, usual[0], other[0]))
-                continue
-            free += [] if other is None else [(usual[0], other[0])]
-        if len(free) == TRIES:
-            context.fails(AFTER, f"a generation is charged at once, not after {name}", *free[-1])
-        if len(dear) == TRIES:
-            context.fails("NA-WALLET-023", *dear[-1])
-
-
-def _taken(
+def taken(
     context: Context, body: dict[str, Json], account: Credential, within_s: float = 0,
     *, later: bool = False,
 ) -> tuple[Answer, float] | None:  # fmt: skip
@@ -229,14 +153,14 @@ def _taken(
         raise Skipped(f"POST /inference was answered with status {answer.status}")
     ends = time.monotonic() + within_s
     while True:
-        taken = before[0].available - read_money(context, account).available
-        if taken > EXACT or time.monotonic() >= ends:
+        lost = before[0].available - read_money(context, account).available
+        if lost > EXACT or time.monotonic() >= ends:
             break
         time.sleep(LOOK_S)
     for _ in range(2 if later else 0):
         time.sleep(LOOK_S)
-        taken = before[0].available - read_money(context, account).available
-    return answer, taken
+        lost = before[0].available - read_money(context, account).available
+    return answer, lost
 
 
 @requirement("NA-WALLET-033")

@@ -15,7 +15,7 @@ from conformance.catalogue import fields_of_message
 from conformance.checks.answers import judge_message, judge_operation
 from conformance.checks.numbers import judge_necessary
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
@@ -26,6 +26,8 @@ NODE_ID_BYTES = 20
 # The first edition that looks for what is not there a second time.
 AGAIN_SINCE = 4
 TRIES = 3
+# So often a node is looked for, and found each time.
+SEARCHES = 3
 # So many bytes have keys that are no node's ID.
 OTHER_LENGTHS = (19, 21, 32)
 _INFO = fields_of_message("DHTNodeInfo")
@@ -136,9 +138,10 @@ def dht_find_node(context: Context) -> None:
             return
         for _ in range(TRIES):
             wanted = answer.nodes[0]
-            again_reply, again = _call(
-                context, "GR-OP-017", "DHTFindNode", target_id=wanted.node_id
-            )
+            for _ in range(SEARCHES if context.edition >= SIXTH else 1):
+                again_reply, again = _call(
+                    context, "GR-OP-017", "DHTFindNode", target_id=wanted.node_id
+                )
             found = wanted.node_id in [node.node_id for node in again.nodes]
             # A node may leave between two searches, but then it is not listed a second time.
             reply, answer = _call(context, "GR-OP-017", "DHTFindNode", target_id=target)

@@ -7,7 +7,7 @@ the token serves nobody either; only a success shows that the guard is missing.
 from contextlib import suppress
 
 from conformance.catalogue import Effect
-from conformance.checks.auth import judge_refusal
+from conformance.checks.auth import INVENTED, judge_refusal
 from conformance.checks.money import staked
 from conformance.checks.node_reads import CONFIG
 from conformance.checks.reading import ABSENT, fetch
@@ -70,3 +70,15 @@ def guards_expired(context: Context) -> None:
     for method, path, body in smallest_bodies(context):
         answer = _ask(context, method, path, body, context.target.expired)
         judge_refusal(context, "NA-AUTH-018", answer)
+
+
+@requirement("NA-AUTH-008", "NA-AUTH-003")
+def auth_invalid_wallet(context: Context) -> None:
+    """POST the three routes that move money with an invented token."""
+    for path, body in (
+        ("/wallet/send", {"to": "nobody", "amount": AMOUNT, "memo": MEMO}),
+        ("/wallet/stake", {"amount": AMOUNT, "duration_days": DAYS}),
+        ("/wallet/unstake", {"amount": AMOUNT}),
+    ):
+        answer = context.api("POST", path, credential=INVENTED, json_body=body)
+        judge_refusal(context, "NA-AUTH-008", answer)

@@ -7,13 +7,21 @@ out, since the first one is the operator's.
 from conformance.checks.again import run_again, told_of
 from conformance.checks.wallet import DAYS, EXCESS
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.strictjson import Json
 from conformance.verdict import Finding
 
-FORBIDDEN = 403
+UNAUTHORIZED, FORBIDDEN = 401, 403
+# How an account asks for a text.
+BODIES: dict[str, dict[str, Json]] = {
+    "a generation": {"prompt": "Hello", "max_tokens": 1},
+    "a stream": {"prompt": "Hello", "max_tokens": 1, "stream": True},
+    "one with all parameters": {
+        "prompt": "Hello", "max_tokens": 1, "temperature": 0.5, "top_p": 0.9, "stop": ["~~"],
+    },
+}  # fmt: skip
 
 AGAIN = (
     "shape-transactions", "shape-proofs", "pages-whole", "mixed-pages",
@@ -33,6 +41,8 @@ def mixed_accounts(context: Context) -> None:
     if context.target.second_token is None:
         raise Skipped("the target declares no second_token")
     _judge_forbidden(context)
+    if context.edition >= SIXTH:
+        _judge_welcome(context)
     target, wrong = context.target.of_second(), list[Finding]()
     for name in AGAIN:
         wrong += run_again(context, name, "with the second token", target)
@@ -51,3 +61,16 @@ def _judge_forbidden(context: Context) -> None:
         why = f"POST {path} of too much has status {statuses[0]}, with the second token"
         held = statuses[1] != FORBIDDEN or statuses[0] == FORBIDDEN
         context.judge("NA-AUTH-039", held, f"{why} {statuses[1]}", *answers)
+
+
+def _judge_welcome(context: Context) -> None:
+    """Rule on a second token that opens only some of the ways to ask for a text."""
+    for name, body in BODIES.items():
+        one, other = (
+            context.infer(body, credential=account)
+            for account in (context.target.valid, context.target.second)
+        )
+        if one.ok:
+            why = f"{name} with the second token has status {other.status}"
+            held = other.status not in (UNAUTHORIZED, FORBIDDEN)
+            context.judge("NA-AUTH-036", held, why, one, other)

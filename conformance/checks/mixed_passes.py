@@ -149,7 +149,7 @@ def back_sessions(context: Context) -> None:
         request = fresh_id()
         return [{"request_id": request, "session_id": fresh_id()} for _ in range(2)]
 
-    _judge_both(context, SESSIONS, "passes of two sessions with one request_id", named)
+    judge_both(context, SESSIONS, "passes of two sessions with one request_id", named)
 
 
 @requirement(ONE_SESSION, BOTH)
@@ -160,10 +160,10 @@ def back_in_session(context: Context) -> None:
         session = fresh_id()
         return [{"request_id": fresh_id(), "session_id": session} for _ in range(2)]
 
-    _judge_both(context, ONE_SESSION, "two passes of one session", named)
+    judge_both(context, ONE_SESSION, "two passes of one session", named)
 
 
-def _judge_both(context: Context, ident: str, what: str, named: Callable[[], list[Fields]]) -> None:
+def judge_both(context: Context, ident: str, what: str, named: Callable[[], list[Fields]]) -> None:
     """Rule on two passes with such IDs, where the gradients of two with their own are accepted."""
     way = kept_way(context)
     compared = Comparison(context)

@@ -56,7 +56,11 @@ class Money:
 
 def read_money(context: Context, credential: Credential) -> Money:
     """GET the balance of an account; raise `Skipped` without one."""
-    answer = context.api("GET", BALANCE.path, credential=credential)
+    return money_in(context.api("GET", BALANCE.path, credential=credential))
+
+
+def money_in(answer: Answer) -> Money:
+    """Return the balance in an answer; raise `Skipped` if it has none."""
     document = answer.json_object() if answer.ok else None
     found = [
         lookup(document, f"balances.{key}") for key in ("available", "staked", "pending", "total")

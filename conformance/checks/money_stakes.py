@@ -23,7 +23,7 @@ from conformance.checks.money import (
 from conformance.checks.node_reads import day, judge_term
 from conformance.checks.payments import require_budget
 from conformance.checks.reading import resource_ids
-from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
+from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, FEW_DAYS, MEMO
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
@@ -35,7 +35,6 @@ from conformance.strictjson import Json, brief, is_int, is_number
 
 # Each longer than the one before it, and than any other stake of a run.
 LONGER = (DAYS + 15, DAYS + 30)
-SHORT = 7
 # More days than a byte holds.
 LONG = 300
 # And more than a year has.
@@ -70,16 +69,18 @@ def stake_terms(context: Context) -> None:
     before = read_money(context, account)
     sums, starts, dates = before.staked, [], [date.min, date.min]
     longest = _locked_days(before)
-    terms: tuple[int, ...] = (SHORT, *LONGER, DAYS) if context.edition >= SHORTER_SINCE else LONGER
+    terms: tuple[int, ...] = (
+        (FEW_DAYS, *LONGER, DAYS) if context.edition >= SHORTER_SINCE else LONGER
+    )
     if context.edition >= FIFTH:
-        terms = (SHORT, *LONGER, LONG, DAYS)
+        terms = (FEW_DAYS, *LONGER, LONG, DAYS)
     if context.edition >= SIXTH:
-        terms = (SHORT, *LONGER, LONG, YEAR, DAYS)
+        terms = (FEW_DAYS, *LONGER, LONG, YEAR, DAYS)
     for days in terms:
         try:
             answer, result, amount = staked(context, account, days)
         except Skipped:
-            if days in (SHORT, YEAR):
+            if days in (FEW_DAYS, YEAR):
                 # For how few days a stake may be is not said, nor for how many.
                 continue
             raise

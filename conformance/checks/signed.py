@@ -1,13 +1,11 @@
-"""Interface 2.2, 3, 4.2 and 5: what becomes of signed inference requests, sound ones and others.
+"""Interface 2.2, 3, 4.2 and 5: what becomes of sound signed inference requests.
 
 The operator's signer makes them (`conformance.signer`).
 """
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
 
-from conformance.checks import signatures
 from conformance.checks.native import document_at, mapped, native_get, native_pair_later
 from conformance.checks.native_documents import numbers_of, under
 from conformance.checks.native_records import WHOLE, judge_whole
@@ -20,6 +18,7 @@ from conformance.checks.signed_requests import (
     LOOK_S,
     OVER,
     PENDING,
+    REFUSED_S,
     Account,
     Meanwhile,
     account_of,
@@ -39,108 +38,31 @@ from conformance.checks.signed_requests import (
     state_of,
     while_pending,
 )
+from conformance.checks.signed_wrong import FORGED, judge_forged
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
-from conformance.signer import Kind, NotSigned, Signed, ask
+from conformance.signer import Kind, Signed
 from conformance.strictjson import brief, is_int
 
 HEALTHY, NEWEST, PAIR = "NT-RULE-001", "NT-PAGE-007", "NT-RULE-037"
 POLLED, COMPLETED = "ST-001", "ST-002"
-TWO_IDS, FORGED, FOREIGN, LATE = "NT-RULE-013", "NT-RULE-046", "NT-RULE-047", "NT-RULE-048"
+TWO_IDS = "NT-RULE-013"
 NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "NT-RULE-052"
 LOCKED, IN_TIME = "NT-RULE-071", "NT-RULE-073"
 AT_MOST, RELEASED, QUEUED = "NT-RULE-078", "NT-RULE-080", "NT-RULE-082"
-PROMPT, RELAY, TOLD = "NT-RULE-086", "NT-RULE-023", "NT-RULE-090"
+PROMPT, RELAY = "NT-RULE-086", "NT-RULE-023"
 HASH, SOUND, BY_ONE = "NT-RULE-092", "NT-RULE-105", "NT-RULE-107"
 QUEUE = "/api/inference queue"
-# What was refused may still be taken a little later, and what was accepted be completed.
-REFUSED_S, ACCEPTED_S = 1.0, 3.0
 MOST_BLOCKS, PAGE = 24, 5
-
-
-@requirement(FORGED, FOREIGN, LATE, TOLD)
-def signed_wrongly(context: Context) -> None:
-    """Broadcast requests with another signature, for another chain, and past their expiry."""
-    found = [_try_wrong(context, kind) for kind in (Kind.FORGED, Kind.FOREIGN, Kind.EXPIRED)]
-    # Where not even a sound one is accepted, it shows nothing that others are not.
-    control = sign(context, Kind.REQUEST)
-    answer = post(context, control)
-    if is_refused(answer):
-        raise Skipped(f"a sound request is refused too: {brief(answer.body)}")
-    context.budget.charge(control.cost / ATOMS)
-    if context.edition >= FIFTH:
-        _judge_borrowed(context, control)
-    # What is paid meanwhile hides what comes back.
-    context.service.paid = context.service.unanswered is not None
-    for ident, wrong in zip((FORGED, FOREIGN, LATE), found, strict=True):
-        if wrong is not None:
-            context.judge(ident, not wrong.why, wrong.why, *wrong.shown)
-            # One that is past its expiry may be accepted, and expire.
-            if not wrong.why and ident != LATE:
-                sent = wrong.shown[0]
-                why = f"it is not accepted, and its broadcast has status {sent.status}"
-                why = f"{why}: {brief(sent.body)}"
-                context.judge(TOLD, is_refused(sent), why, *wrong.shown)
-
-
-def _judge_borrowed(context: Context, sound: Signed) -> None:
-    """Broadcast a request with the signature of a sound one, which a node may remember."""
-    if not settled(context):
-        return
-    other = sign(context, Kind.REQUEST)
-    body = signatures.borrowed(other.body, sound.body)
-    if body is not None:
-        what = "signed with the signature of another one"
-        wrong = _try(context, replace(other, body=body), what, (PENDING, DONE, OVER))
-        context.judge(FORGED, not wrong.why, wrong.why, *wrong.shown)
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """What became of a request that is wrong: why it was accepted, or an empty string."""
-
-    why: str
-    shown: tuple[Answer, ...]
-
-
-def _try_wrong(context: Context, kind: Kind) -> Wrong | None:
-    """Broadcast a request that is wrong; None if the signer offers none.
-
-    One whose expiry is past may be accepted and expire; it may not be answered.
-    """
-    try:
-        made = ask(context.target.signer or "", context.target.url, kind)
-    except NotSigned:
-        return None
-    # Once it is expired its nonce may be used up.
-    if kind is Kind.EXPIRED:
-        return _try(context, replace(made, public_key=""), kind.value, (DONE,))
-    return _try(context, made, kind.value, (PENDING, DONE, OVER))
-
-
-def _try(context: Context, made: Signed, what: str, bad: tuple[str, ...]) -> Wrong:
-    """Broadcast a request that is wrong, and see whether it gets into one of these states."""
-    before = account_of(context, made.public_key) if made.public_key else None
-    answer = post(context, made)
-    within_s = REFUSED_S if is_refused(answer) else ACCEPTED_S
-    looked, record = poll(context, made.request_id, lambda seen: state_of(seen) in bad, within_s)
-    if record is not None and state_of(record) in bad:
-        return Wrong(f"a request that is {what} is {state_of(record)}", (answer, looked))
-    if before is not None:
-        after = account_of(context, made.public_key)
-        if after.nonces != before.nonces:
-            why = f"after a request that is {what} the next nonce is {brief(after.nonces)}"
-            return Wrong(why, (before.answer, answer, after.answer))
-    return Wrong("", (answer, looked))
 
 
 @requirement(
     POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
     IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT, RELAY, HASH, SOUND, BY_ONE, NAMED,
-    EXPIRY, HASHED, WHOLE,
+    EXPIRY, HASHED, WHOLE, FORGED,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
@@ -201,6 +123,8 @@ def signed_request(context: Context) -> None:
         _judge_prompt(context, made)
         with suppress(Skipped):
             judge_payer(context, made)
+    if done and context.edition >= SIXTH:
+        judge_forged(context)
     # It expires while other checks run.
     begin_unanswered(context)
 

@@ -6,11 +6,12 @@ from conformance.context import Context
 from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
+from conformance.passive.events import tokens_of
 from conformance.passive.results import STOPPED, STREAM_STOPPED
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
-LEFT_ALIKE = "NA-INF-053"
+LEFT_ALIKE, STREAMED = "NA-INF-053", "NA-INF-056"
 PROMPT = "Once upon a time"
 # Tokens of the texts that are stop sequences afterwards, and how many more may follow then.
 SIZES, MORE = (1, 2, 5), 9
@@ -20,7 +21,7 @@ SAMPLED: dict[str, Json] = {
 }  # fmt: skip
 
 
-@requirement(LEFT_ALIKE, STOPPED, STREAM_STOPPED)
+@requirement(LEFT_ALIKE, STREAMED, STOPPED, STREAM_STOPPED)
 def stops_left(context: Context) -> None:
     """POST /inference for a few tokens; then with their text as a stop sequence, and for more."""
     if context.edition < FIFTH:
@@ -43,10 +44,31 @@ def stops_left(context: Context) -> None:
             wrong = f"{brief(ended)} of {size} tokens, and {brief(cut)} of more"
         why = f"with {brief(sequence)} as a stop sequence a text is {wrong}"
         context.judge(LEFT_ALIKE, not wrong, why, *shown)
+        if context.edition >= SIXTH:
+            _judge_streamed(context, sequence, {"max_tokens": size + MORE})
     if context.edition >= SIXTH:
         # Each answer is judged by itself.
         for stream in (False, True):
             context.infer({"prompt": PROMPT, "max_tokens": 12, "stream": stream, **SAMPLED})
+
+
+def _judge_streamed(context: Context, sequence: str, fields: dict[str, Json]) -> None:
+    """Rule on a stop sequence that only a stream, or only a result, leaves in the text."""
+    fields |= {"stop": [sequence]}
+    for turn in range(TRIES):
+        plain, text = _text(context, fields)
+        stream = context.infer({"prompt": PROMPT, "temperature": 0, **fields, "stream": True})
+        sent = "".join(map(str, tokens_of(stream))).removeprefix(PROMPT)
+        again, later = _text(context, fields)
+        if not plain.ok or not stream.ok or text != later:
+            # A model may have another text each time.
+            return
+        # What else makes the two unlike is judged elsewhere.
+        unlike = {letters(text), letters(sent)} == {"", letters(sequence)}
+        if not unlike or turn == TRIES - 1:
+            why = f"with {brief(sequence)} as a stop sequence a result has {brief(text)}"
+            context.judge(STREAMED, not unlike, f"{why}, a stream {brief(sent)}", again, stream)
+            return
 
 
 def _text(context: Context, fields: dict[str, Json]) -> tuple[Answer, str]:

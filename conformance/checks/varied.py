@@ -5,19 +5,21 @@ accepted with the usual value is sent with others that are no less usual.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from conformance.checks.again import run_again
 from conformance.checks.gradients import fresh, gradient_of, of_layers, send
 from conformance.checks.kept_passes import Fields, is_taken, kept_way, send_back, send_kept
-from conformance.checks.mixed_passes import BUSY, output_of
+from conformance.checks.mixed_passes import BOTH, BUSY, judge_both, output_of
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.native_rpc import call_with
 from conformance.checks.outputs import are_near, is_steady, values_of
 from conformance.checks.passes import fresh_id, send_forward
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -35,6 +37,12 @@ SENDERS = ("192.0.2.1:9000", "http://192.0.2.1:8000", "http://node.invalid:8000/
 SOURCES = (0, 1, 7, 130, 300, 70_000)
 # Endings of identifiers: short, beyond a byte, beyond ASCII, and white space.
 ENDINGS = ("", "-", "x" * 100, "y" * 300, "-\u00e9\u65e5\U0001f642", " ")
+# What identifiers begin and end with that differ in one letter.
+ALIKE_NAMES = (
+    ("passes whose identifiers end alike", "{}", ""),
+    ("passes whose identifiers begin alike", "", "{}"),
+    ("passes whose long identifiers begin alike", "", "-and-so-on-{}"),
+)  # fmt: skip
 # So many gradients of one node.
 SEVERAL = 6
 # Other values of one field of a gradient.
@@ -131,7 +139,7 @@ def _is_final(reply: Reply) -> bool:
     return answer is not None and bool(answer.is_final)
 
 
-@requirement(NAMED)
+@requirement(NAMED, BOTH)
 def back_varied(context: Context) -> None:
     """Send passes with other identifiers, then their gradients."""
     _needs_fifth(context)
@@ -153,6 +161,17 @@ def back_varied(context: Context) -> None:
             if compared.clean:
                 break
         compared.conclude()
+    if context.edition >= SIXTH:
+        for what, beginning, ending in ALIKE_NAMES:
+            with suppress(Skipped):
+                judge_both(context, NAMED, what, partial(_alike, beginning, ending))
+
+
+def _alike(beginning: str, ending: str) -> list[Fields]:
+    """Return identifiers for two passes, which differ in one letter."""
+    ids = [fresh_id() for _ in range(2)]
+    names = [[f"{beginning.format(at)}{one}{ending.format(at)}" for one in ids] for at in range(2)]
+    return [{"session_id": session, "request_id": request} for session, request in names]
 
 
 @requirement(TAKEN, EACH)

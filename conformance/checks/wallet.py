@@ -9,10 +9,10 @@ import json
 import math
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 
 from conformance.catalogue import fields_of
-from conformance.checks.auth import INVENTED, judge_refusal
 from conformance.checks.clock import judge_now, near_midnight
 from conformance.checks.history import newest
 from conformance.checks.node_reads import BALANCE, day, judge_sends, judge_term
@@ -26,7 +26,7 @@ from conformance.checks.reading import (
     served,
 )
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import Credential
 from conformance.httpwire import Answer
@@ -40,6 +40,8 @@ AMOUNTS = (AMOUNT, 0.1, 1.0)
 # A stake may have to be larger; the budget bounds it.
 STAKES = (*AMOUNTS, 10.0, 100.0, 1000.0)
 DAYS = 30
+# For so few a stake may not be allowed.
+FEW_DAYS = 7
 # With a capital letter, which a node keeps.
 MEMO = "Conformance"
 # So far above the balance that no reward received meanwhile covers it.
@@ -111,9 +113,9 @@ def _nearly(one: Json, other: Json) -> bool:
     return bool(one == other)
 
 
-def answer_amount(answer: Answer) -> float:
-    """Return the amount of the request that an answer belongs to."""
-    return float(json.loads(answer.exchange.request["body"]["text"])["amount"])
+def answer_amount(answer: Answer, key: str = "amount") -> float:
+    """Return the amount, or another number, of the request that an answer belongs to."""
+    return float(json.loads(answer.exchange.request["body"]["text"])[key])
 
 
 # So many times what a transfer took, no fee is in the unit of the balance.
@@ -160,11 +162,11 @@ _STAKE = ("NA-ROUTE-008", *resource_ids("stake"))
 
 
 def _stake(
-    context: Context, credential: Credential | None = None
+    context: Context, credential: Credential | None = None, terms: tuple[int, ...] = (DAYS,)
 ) -> tuple[Answer, dict[str, Json]]:
     amounts = [amount for amount in STAKES if amount <= context.budget.left] or [AMOUNT]
-    for amount in amounts:
-        body = {"amount": amount, "duration_days": DAYS}
+    for amount, days in product(amounts, terms):
+        body: Json = {"amount": amount, "duration_days": days}
         answer = _post(context, "/wallet/stake", body, credential)
         if answer.status not in (400, 409, 422):
             break
@@ -215,14 +217,22 @@ def _judge_cooldown(
 
 
 @requirement(
-    *_STAKE, "NA-WALLET-002", "NA-WALLET-003", "NA-WALLET-005", "NA-WALLET-020", "NA-WALLET-022"
+    *_STAKE,
+    "NA-WALLET-002",
+    "NA-WALLET-003",
+    "NA-WALLET-005",
+    "NA-WALLET-020",
+    "NA-WALLET-022",
+    "NA-WALLET-045",
 )
 def wallet_stake(context: Context) -> None:
-    """POST /wallet/stake a hundredth of a unit for thirty days, or a little more."""
+    """POST /wallet/stake a hundredth of a unit for a week or thirty days, or a little more."""
     _available(context, 2 * AMOUNT)
     # A stake may lock everything that is staked already, so a second account is used if declared.
     before = lookup(_of_second(context)[1], "balances.staked")
-    answer, result = _stake(context, context.target.second)
+    first = context.edition >= SIXTH and before == [0]
+    terms = (FEW_DAYS, DAYS) if first else (DAYS,)
+    answer, result = _stake(context, context.target.second, terms)
     judge_resource(context, "stake", result, answer)
     stake = result.get("stake")
     if result.get("success") is not True or not isinstance(stake, dict):
@@ -230,7 +240,10 @@ def wallet_stake(context: Context) -> None:
     # A node may add a stake to an existing one, whose duration may then apply to both.
     locked_days = stake.get("duration_days")
     if is_int(locked_days):
-        context.judge("NA-WALLET-002", locked_days >= DAYS, f"stake is {brief(stake)}", answer)
+        asked, why = answer_amount(answer, "duration_days"), f"stake is {brief(stake)}"
+        context.judge("NA-WALLET-002", locked_days >= asked, why, answer)
+        if first:
+            context.judge("NA-WALLET-045", locked_days <= asked, why, answer)
     judge_term(context, "NA-WALLET-003", stake, answer)
     start, today = day(stake.get("start_date")), datetime.now(UTC).date()
     if start:
@@ -378,15 +391,3 @@ def wallet_afterwards(context: Context) -> None:
             sent,
             balance_answer,
         )
-
-
-@requirement("NA-AUTH-008", "NA-AUTH-003")
-def auth_invalid_wallet(context: Context) -> None:
-    """POST the three routes that move money with an invented token."""
-    for path, body in (
-        ("/wallet/send", {"to": "nobody", "amount": AMOUNT, "memo": MEMO}),
-        ("/wallet/stake", {"amount": AMOUNT, "duration_days": DAYS}),
-        ("/wallet/unstake", {"amount": AMOUNT}),
-    ):
-        answer = context.api("POST", path, credential=INVENTED, json_body=body)
-        judge_refusal(context, "NA-AUTH-008", answer)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.catalogue import load
-from conformance.checks import payers, signed, signed_requests
+from conformance.checks import payers, signed, signed_requests, signed_wrong
 from conformance.ended import Run
 from conformance.judging.toy.serving import Toy, toy_target
 from conformance.judging.toy.signing import FAULTS, QUEUE, SigningToy
@@ -35,7 +35,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, seconds in (
         (signed_requests, "REST_S", 0.2), (signed_requests, "BLOCK_S", 2.0),
         (signed_requests, "SEEN_S", 0.1), (signed_requests, "EARLY_S", 0.5),
-        (signed, "BLOCK_S", 2.0), (signed, "ACCEPTED_S", 1.0), (payers, "BLOCK_S", 2.0),
+        (signed, "BLOCK_S", 2.0), (signed_wrong, "ACCEPTED_S", 1.0), (payers, "BLOCK_S", 2.0),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, seconds)
 
