@@ -47,7 +47,7 @@ TIMES = 4
 BEGINNINGS = (2, 16, False), (2, 16, True), (8, 32, False)
 # The first that asks what becomes of senders with odd IDs, and of a value after a moment.
 ODD_SINCE = 4
-KEPT_S = 4.0
+KEPT_S, LONGER_S = 4.0, 8.0
 OTHER = "192.0.2.99:9099"
 ODD = (7, 19, 21)
 # No port, but a number that the field can hold.
@@ -135,7 +135,7 @@ def dht_values(context: Context) -> Pauses:
         looks = [_found(context, key) for _ in range(TIMES)]
         if context.edition >= ODD_SINCE:
             # A value is there for others, who look for it later.
-            yield KEPT_S
+            yield LONGER_S if context.edition >= SIXTH else KEPT_S
             looks.append(_found(context, key))
         if context.edition >= SIXTH:
             # And over another connection.

@@ -42,6 +42,15 @@ ELSEWHERE: tuple[Query, ...] = (
     {"token": FORGED, "access_token": FORGED, "auth_token": FORGED, "authorization": FORGED},
     {"api_key": FORGED, "apikey": FORGED, "key": FORGED, "session": FORGED, "user": "admin"},
 )
+# What turns a guard off in programs under development.
+SWITCHES: tuple[Query, ...] = (
+    {"debug": 1, "test": 1, "dev": 1, "admin": 1, "internal": 1, "local": 1, "noauth": 1},
+    {"debug": "true", "test": "true", "admin": "true", "internal": "true", "auth": "false"},
+)
+SWITCHED = Written(others=(
+    ("X-Debug", "1"), ("X-Test", "1"), ("X-Admin", "true"), ("X-Internal", "true"),
+    ("X-Internal-Request", "1"), ("X-Forwarded-Host", "localhost"), ("X-User", "admin"),
+))  # fmt: skip
 TOKEN_NAMES = ("token", "access_token", "auth_token", "authorization", "api_key", "key")
 TRUSTED = Written(others=(
     ("X-API-Key", FORGED), ("X-Auth-Token", FORGED), ("X-Access-Token", FORGED),
@@ -93,12 +102,18 @@ def _changes(context: Context) -> list[Asked]:
     return found
 
 
-def _forged(context: Context) -> list[Asked]:
-    """Return requests of each route with invented tokens where no node has to look for one."""
+def _forged(context: Context, *, switched: bool) -> list[Asked]:
+    """Return requests of each route with invented tokens where no node has to look for one.
+
+    Later editions have requests with the switches of other programs, too.
+    """
     bare = [Asked("GET", one.path) for one in AUTH_READS]
     bare += [Asked(method, path, body=body) for method, path, body in smallest_bodies(context)]
-    found = [replace(asked, query=query) for asked, query in product(bare, ELSEWHERE)]
-    found += [replace(asked, written=TRUSTED) for asked in bare]
+    later = switched and context.edition >= SIXTH
+    queries = (*ELSEWHERE, *SWITCHES) if later else ELSEWHERE
+    found = [replace(asked, query=query) for asked, query in product(bare, queries)]
+    headers = (TRUSTED, SWITCHED) if later else (TRUSTED,)
+    found += [replace(asked, written=written) for asked, written in product(bare, headers)]
     # Whether a body is read as JSON, its type may say.
     changes = [asked for asked in bare if asked.body is not None]
     return found + [replace(asked, written=kind) for asked, kind in product(changes, TYPES)]
@@ -202,7 +217,7 @@ def mixed_guards(context: Context) -> None:
         drawn = changes if usual else source.sample(changes, min(DRAWS, len(changes)))
         asks = readings if credential == context.target.expired else source.sample(readings, DRAWS)
         if usual and context.edition >= FOURTH:
-            asks += _forged(context)
+            asks += _forged(context, switched=credential is ANONYMOUS)
         for asked in (*asks, *drawn):
             answer = _ask(context, asked, credential)
             if answer.status in (*ABSENT, TOO_MANY) or answer.status >= 500:

@@ -27,7 +27,7 @@ from conformance.strictjson import Json, brief, is_number
 TRIES = 3
 # One transfer does not show what every second one does.
 ENOUGH = 2
-SETTLES_AFTER_S = 0.2
+SOONEST_S, SETTLES_AFTER_S = 0.05, 0.2
 BACK_AFTER_S = 1.2
 EXACT = 1e-6
 # More than this is no rounding, however much there is.
@@ -90,10 +90,12 @@ def near(context: Context, found: float, expected: float) -> bool:
 def eventually(hold: Callable[[], bool], within_s: float | None = None) -> bool:
     """Return whether it holds within some time, that in which a transfer is listed by default."""
     deadline = time.monotonic() + (wallet.LISTED_WITHIN_S if within_s is None else within_s)
+    pause_s = SOONEST_S
     while not hold():
         if time.monotonic() > deadline:
             return False
-        time.sleep(SETTLES_AFTER_S)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, SETTLES_AFTER_S)
     return True
 
 

@@ -8,7 +8,7 @@ from conformance.checks.native import members_of, native_get
 from conformance.checks.native_named import texts_in
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -24,7 +24,7 @@ _NAME = re.compile(
 NOT_READY = ("unavailable", "catching up", "stalled")
 
 
-@requirement("NT-ROUTE-001", "NT-RULE-001", "NT-RULE-002")
+@requirement("NT-ROUTE-001", "NT-RULE-001", "NT-RULE-002", "NT-RULE-024")
 def native_healthz(context: Context) -> None:
     """GET /healthz."""
     answer = native_get(context, "/healthz")
@@ -35,6 +35,9 @@ def native_healthz(context: Context) -> None:
     context.judge(
         "NT-RULE-001", answer.ok or answer.status == 503, f"status {answer.status}", answer
     )
+    if context.edition >= SIXTH and answer.ok and answer.media_type == "text/html":
+        # It may be empty, since its status says it all; a page is that of something else.
+        context.fails("NT-RULE-024", "/healthz is a page of HTML", answer)
     if context.edition >= FOURTH:
         words = {re.sub(r"[_-]+", " ", text).strip().lower() for text in texts_in(_read(answer))}
         told = sorted(words.intersection(NOT_READY))
