@@ -44,6 +44,7 @@ AGAIN = (
     "shape-training-verify", "training-relations", "training-local", "status-sane", "metrics-sane",
     "config-sane", "layers-sane", "pages-whole",
 )  # fmt: skip
+QUICKLY = tuple(name for name in AGAIN if name not in ("status-sane", "metrics-sane"))
 # Of the states, those that change what is read; the others only add to it.
 OF_TRAINING = "training"
 
@@ -127,12 +128,15 @@ def mixed_states(context: Context) -> None:
     served = {name: ask for name, ask in routes.items() if ask().ok}
     if not served:
         raise Skipped("no route is served")
+    again: tuple[str, ...] = AGAIN
     # Closed at once if something ends it, so that no state stays.
     with closing(_states(context)) as states:
         for state in states:
             _judge_served(context, served, state)
             if OF_TRAINING in state:
-                _judge_again(context, state)
+                # What takes a while is looked at in one state only.
+                run_all_again(context, again, state)
+                again = again if context.edition < SIXTH else QUICKLY
     if context.edition >= FIFTH and context.target.allows(Effect.SPEND):
         _judge_busy(context, {name: ask for name, ask in served.items() if "GET" in name})
 
@@ -162,8 +166,3 @@ def _judge_busy(context: Context, served: dict[str, Ask]) -> None:
             why = f"{name} has status {answer.status} while a stream is sent"
             if answer.ok or answer.status in ABSENT:
                 context.judge("NA-ROUTE-018", answer.ok, why, answer, *made[:1])
-
-
-def _judge_again(context: Context, state: str) -> None:
-    """Run the checks that only read once more; keep what they find wrong."""
-    run_all_again(context, AGAIN, state)
