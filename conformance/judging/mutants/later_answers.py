@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from conformance.judging.hooks import Http, inference
+from conformance.judging.hooks import INFERENCE, Http, inference
 from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.node import SECOND
 
@@ -56,7 +56,40 @@ class Waiting:
             response.__dict__.update(error(409, "COOLDOWN", "something is pending").__dict__)
 
 
+def first_may_stream(asked: Asked, response: Response) -> None:
+    """Refuse a stream to the second account."""
+    second = asked.authorization == f"Bearer {SECOND}"
+    if second and asked.path == INFERENCE and response.events is not None:
+        response.__dict__.update(error(401, "UNAUTHORIZED", "no such token").__dict__)
+
+
+class FreeBehindRefusals:
+    """Charges nothing for generations on a connection that has had a refusal."""
+
+    def __init__(self) -> None:
+        self.refused, self.free = set[int](), 0.0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Give back what such a generation has cost."""
+        if asked.path == INFERENCE and response.status == 400:
+            self.refused.add(asked.connection)
+        if asked.path == INFERENCE and asked.connection in self.refused and response.json:
+            self.free += response.json.get("cost", {}).get("amount", 0.0)
+        if asked.path == BALANCE and response.status == 200:
+            response.json["balances"]["available"] += self.free
+            response.json["balances"]["total"] += self.free
+
+
+def left_in_results(body: Any, response: Response) -> None:
+    """Leave a stop sequence in a text that it ends at once, but for streams."""
+    if body.get("stop") and response.json and not response.json["text"].strip():
+        response.json["text"] = body["stop"][0]
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-AUTH-036", first_may_stream),
+    ("NA-WALLET-070", FreeBehindRefusals()),
+    ("NA-INF-056", inference(left_in_results)),
     ("GEN-032", null_for_second),
     ("NT-RULE-170", Later("/api/inference")),
     ("NT-RULE-171", Later("/api/model", error(404, "NOT_FOUND", "no model"))),
