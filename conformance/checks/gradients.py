@@ -295,7 +295,9 @@ def gossip_made(context: Context) -> None:
             near = not stands or answer.current_round == refused.current_round
         why = f"current_round is {refused.current_round} of a refusal, then {answer.current_round}"
         context.judge(ROUND, near, why, refused_reply, reply)
-    if context.edition >= FIFTH and answer.current_round:
+    # A node whose rounds have another number than 0 says so, also where it accepts one.
+    told = answer.current_round or (context.edition >= SIXTH and fields["round_id"])
+    if context.edition >= FIFTH and told:
         # Of the same model, so that nothing but its round is wrong.
         later_reply, late = send(context, fresh(fields, round_id=FAR_ROUND))
         if late is not None and not late.accepted:

@@ -30,7 +30,7 @@ REST_S = 1.0
 # For so long a block has had a request that is not found, so that no index is just behind.
 SEEN_S = 1.0
 # What was refused may still be taken a little later, and what was accepted be completed.
-REFUSED_S, ACCEPTED_S = 1.0, 3.0
+REFUSED_S, ACCEPTED_S = 1.0, 8.0
 LONG = 128
 # A request is in one of the next blocks.
 IN_BLOCKS = 1

@@ -22,7 +22,7 @@ from conformance.checks.signed_requests import (
     state_of,
 )
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -105,7 +105,8 @@ def _try(context: Context, made: Signed, what: str, bad: tuple[str, ...]) -> Wro
     before = account_of(context, made.public_key) if made.public_key else None
     answer = post(context, made)
     within_s = REFUSED_S if is_refused(answer) else ACCEPTED_S
-    looked, record = poll(context, made.request_id, lambda seen: state_of(seen) in bad, within_s)
+    ends = {*bad, OVER} if context.edition >= SIXTH else bad
+    looked, record = poll(context, made.request_id, lambda seen: state_of(seen) in ends, within_s)
     if record is not None and state_of(record) in bad:
         return Wrong(f"a request that is {what} is {state_of(record)}", (answer, looked))
     if before is not None:

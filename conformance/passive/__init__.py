@@ -34,7 +34,9 @@ FRAMES = re.compile(
     rb"goroutine \d+ \[|Stack trace:|stack backtrace:|Uncaught \w+(Error|Exception)"
     rb"|#0 +(/|\{main\})"
     rb"|(\n|\\n|\t|\\t) *at [\w.$<>]+ ?\([^)]{1,200}:\d+"
-    rb"|\.(rb|ex|erl|pl|pm|py):\d+:in |File \\?\"[^\"]{1,200}\\?\", line \d"
+    rb"|\*\* (exception error:|\(\w+Error\) )|in (function|call from) [\w.]+:\w+/\d"
+    rb"|stack traceback:|CallStack \(from |\[0x[0-9a-f]{4,}\] in |\.(cs|fs|vb):line \d"
+    rb"|\.p[lm] line \d|\.(rb|ex|erl|pl|pm|py):\d+:in |[Ff]ile \\?\"[^\"]{1,200}\\?\", line \d"
 )
 
 
