@@ -55,6 +55,7 @@ LOCKED, IN_TIME = "NT-RULE-071", "NT-RULE-073"
 AT_MOST, RELEASED, QUEUED = "NT-RULE-078", "NT-RULE-080", "NT-RULE-082"
 PROMPT, RELAY = "NT-RULE-086", "NT-RULE-023"
 HASH, SOUND, BY_ONE = "NT-RULE-092", "NT-RULE-105", "NT-RULE-107"
+ANSWERED = "NT-RULE-172"
 QUEUE = "/api/inference queue"
 MOST_BLOCKS, PAGE = 24, 5
 
@@ -62,7 +63,7 @@ MOST_BLOCKS, PAGE = 24, 5
 @requirement(
     POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
     IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT, RELAY, HASH, SOUND, BY_ONE, NAMED,
-    EXPIRY, HASHED, WHOLE, FORGED,
+    EXPIRY, HASHED, WHOLE, FORGED, ANSWERED,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
@@ -137,12 +138,16 @@ def _judge_refused(context: Context, refused: Answer) -> None:
 
 
 def _judge_hash(context: Context, made: Signed, answer: Answer) -> None:
-    """Rule on the hash that the answer to a broadcast names: that of the transaction."""
+    """Rule on the hash, and the request ID, that the answer to a broadcast names."""
     named = [one for one in under(answer.json_object(), "hash") if isinstance(one, str)]
     if made.hash and named:
         held = made.hash.lower() in (one.lower().removeprefix("0x") for one in named)
         why = f"the answer names the hash {brief(named)}, the signer {brief(made.hash)}"
         context.judge(HASH, held, why, answer)
+    ids = [one for one in under(answer.json_object(), "request_id") if isinstance(one, str)]
+    if ids and context.edition >= SIXTH:
+        why = f"the answer names the request ID {brief(ids)}, the signer {brief(made.request_id)}"
+        context.judge(ANSWERED, made.request_id in ids, why, answer)
 
 
 def judge_locked(context: Context, made: Signed, before: Account, meanwhile: Meanwhile) -> None:
