@@ -223,6 +223,8 @@ class Tool:
     """The member that names the chain, in the network."""
     lives: int
     """For so many blocks a request is good."""
+    tip: str = "tip"
+    """The member that has the height, in the network."""
     soon: int = 3
     """So many blocks are made in a few seconds."""
 
@@ -261,7 +263,7 @@ class Tool:
         fields |= {
             "nonce": int(node.get("/api/account", public_key=key)["next_nonce"]),
             "prompt": new_prompt(),
-            "expires_height": int(network["tip"]["height"]) + blocks,
+            "expires_height": int(network[self.tip]["height"]) + blocks,
             "max_tokens": MAX_TOKENS,
             "forge": kind == FORGED,
             "silent": kind == UNANSWERED,

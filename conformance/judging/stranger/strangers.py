@@ -234,4 +234,12 @@ STRANGERS = {
         15700,
         peer_option="--peer",
     ),
+    "fifteenth": Stranger(
+        HERE / "fifteenth",
+        ("./run",),
+        (sys.executable, "-c", _OF_THIRTEENTH),
+        14700,
+        build=("./build",),
+        peer_option="--peer",
+    ),
 }
