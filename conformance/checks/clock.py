@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 from conformance.context import Context
+from conformance.editions import SIXTH
 from conformance.httpwire import Answer
 from conformance.strictjson import Json, brief
 from conformance.times import parse_timestamp
@@ -15,6 +16,8 @@ from conformance.times import parse_timestamp
 IDENT = "GEN-019"
 # Less than any zone's distance from UTC, and more than an answer takes.
 APART = timedelta(minutes=10)
+# So far ahead of the header no answer is that was kept, nor one whose header a proxy has written.
+AHEAD = timedelta(minutes=1)
 # By so much the clocks of two hosts may differ.
 NEAR = timedelta(minutes=5)
 
@@ -40,7 +43,8 @@ def judge_now(context: Context, what: str, value: Json, answer: Answer) -> None:
     date, found = served_at(answer), moment(value)
     if date and found:
         why = f"{what} is {brief(value)}, the Date header is {answer.header('Date')!r}"
-        context.judge(IDENT, abs(found - date) <= APART, why, answer)
+        ahead = AHEAD if context.edition >= SIXTH else APART
+        context.judge(IDENT, -APART <= found - date <= ahead, why, answer)
 
 
 def judge_past(context: Context, what: str, values: list[Json], answer: Answer) -> None:
