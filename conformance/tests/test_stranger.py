@@ -13,7 +13,7 @@ from conformance.judging.stranger.strangers import STRANGERS, Stranger
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
 (
     FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH,
-    THIRTEENTH, FOURTEENTH,
+    THIRTEENTH, FOURTEENTH, FIFTEENTH,
 ) = STRANGERS.values()  # fmt: skip
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the PATH")
 needs_ruby = pytest.mark.skipif(shutil.which("ruby") is None, reason="Ruby is not on the PATH")
@@ -100,6 +100,16 @@ def test_the_node_in_php_lists_what_it_can_be_switched_to() -> None:
     assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 116
     assert set(lists["faults"].values()) == (KINDS - {"numbers"}) | {"grpc"}
     assert set(FOURTEENTH.allowed()) <= set(lists["faults"])
+
+
+def test_the_node_in_c_sharp_lists_what_it_can_be_switched_to() -> None:
+    lists = FIFTEENTH.lists()
+    assert len(lists["faults"]) == 861
+    assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 79
+    assert set(lists["faults"].values()) == (KINDS - {"numbers"}) | {"grpc"}
+    assert set(FIFTEENTH.allowed()) <= set(lists["faults"])
+    code = "".join(path.read_text("utf-8") for path in sorted(FIFTEENTH.node.glob("src/*.cs")))
+    assert [ident for ident in lists["peculiar"] if f'"{ident}"' not in code] == []
 
 
 def test_each_stranger_has_a_first_port_of_its_own() -> None:
