@@ -9,9 +9,9 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import cycle, islice
 from typing import Any
 
 from google.protobuf import json_format
@@ -68,6 +68,8 @@ class Reply:
             return None
 
 
+# So long one more connection may take.
+CONNECTED_S = 2.0
 # The details of a unary call that ends with OK and has no answer.
 NO_MESSAGE = "the call ended with OK and without a message"
 
@@ -81,6 +83,7 @@ class GrpcClient:
         self._journal = journal
         self._timeout_s = timeout_s
         self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._others: Iterator[Any] | None = None
         self.check = ""
         # Is called with each reply.
         self.on_reply: Callable[[Reply], None] = lambda reply: None
@@ -108,6 +111,23 @@ class GrpcClient:
             yield other
         finally:
             other.close()
+
+    @contextmanager
+    def spread(self, many: int) -> Iterator[None]:
+        """Make the calls meanwhile on so many others, by turns, if the target takes as many."""
+        channels = [
+            grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS) for _ in range(many)
+        ]
+        try:
+            with suppress(grpc.FutureTimeoutError):
+                for channel in channels:
+                    grpc.channel_ready_future(channel).result(CONNECTED_S)
+                self._others = cycle(channels) if channels else None
+            yield
+        finally:
+            self._others = None
+            for channel in channels:
+                channel.close()
 
     def close(self) -> None:
         """Close the channel."""
@@ -154,23 +174,24 @@ class GrpcClient:
         file: MessageFile | None = None,
     ) -> Reply:
         began = time.monotonic()
+        channel = next(self._others) if self._others else self._channel
         path = operation if operation.startswith("/") else f"/{SERVICE}/{operation}"
         code, details, more = "OK", "", 0
         answer: bytes | None = b""
         try:
             if stream:
-                call = self._channel.stream_stream(path)(iter(stream), timeout=timeout_s)
+                call = channel.stream_stream(path)(iter(stream), timeout=timeout_s)
                 answer = next(call, b"")
                 for _ in call if len(stream) > 1 else ():
                     pass
                 call.cancel()
             elif answers:
-                call = self._channel.unary_stream(path)(body, timeout=timeout_s)
+                call = channel.unary_stream(path)(body, timeout=timeout_s)
                 answer = next(call, None)
                 more = sum(1 for _ in islice(call, MOST_ANSWERS))
                 call.cancel()
             else:
-                answer = self._channel.unary_unary(path)(body, timeout=timeout_s, metadata=metadata)
+                answer = channel.unary_unary(path)(body, timeout=timeout_s, metadata=metadata)
         except grpc.RpcError as error:
             code, details = error.code().name, error.details() or ""
         if answer is None:

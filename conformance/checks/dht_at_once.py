@@ -14,6 +14,7 @@ from conformance.httpwire import Unanswered
 from conformance.registry import requirement
 from conformance.strictjson import brief
 
+CONNECTIONS = 4
 OWN_VALUE = "DH-046"
 # So many values, and so many looks at each of them.
 VALUES, LOOKS = 6, 3
@@ -34,12 +35,12 @@ def dht_at_once(context: Context) -> None:
         request = messages.make("DHTFindValueRequest", sender=SENDER, key=key)
         return context.grpc.call("DHTFindValue", request)
 
-    stored = dict(zip(values, _at_once(store, list(values)), strict=True))
+    stored = dict(zip(values, _at_once(context, store, list(values)), strict=True))
     taken = [key for key, reply in stored.items() if reply.message and reply.message.success]
     if not taken:
         raise Skipped("no store succeeds")
     keys = [*taken] * LOOKS
-    for key, reply in zip(keys, _at_once(look_up, keys), strict=True):
+    for key, reply in zip(keys, _at_once(context, look_up, keys), strict=True):
         answer = reply.message
         if answer is None:
             # It may be busy.
@@ -50,9 +51,9 @@ def dht_at_once(context: Context) -> None:
         context.judge(OWN_VALUE, found == values[key], why, stored[key], reply)
 
 
-def _at_once(call: Callable[[bytes], Reply], keys: list[bytes]) -> list[Reply]:
-    """Make a call for each key, at the same moment."""
-    with ThreadPoolExecutor(len(keys)) as pool:
+def _at_once(context: Context, call: Callable[[bytes], Reply], keys: list[bytes]) -> list[Reply]:
+    """Make a call for each key, at the same moment, on some connections."""
+    with context.grpc.spread(CONNECTIONS), ThreadPoolExecutor(len(keys)) as pool:
         try:
             return list(pool.map(call, keys))
         except Unanswered as reason:

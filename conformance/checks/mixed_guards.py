@@ -190,11 +190,11 @@ def guards_elsewhere(context: Context) -> None:
         shown = control.json_object() if control.ok else None
         if not shown:
             continue
-        asked = [(method, resource.path, ANONYMOUS) for method in OTHER_METHODS]
-        asked += [("GET", path, ANONYMOUS) for path in _nearly(resource.path)]
-        asked.append(("GET", f"{resource.path}/", INVENTED))
+        asked = [(method, API + resource.path, ANONYMOUS) for method in OTHER_METHODS]
+        asked += [("GET", path, ANONYMOUS) for path in _nearly(API + resource.path)]
+        asked.append(("GET", f"{API}{resource.path}/", INVENTED))
         for method, path, credential in asked:
-            answer = context.http.call(method, API + path, credential=credential)
+            answer = context.http.call(method, path, credential=credential)
             found = answer.json_object() if answer.ok else None
             served = found is not None and shown.keys() <= found.keys()
             why = f"{method} {path} with {credential.shown or 'no header'} is served"
@@ -202,9 +202,14 @@ def guards_elsewhere(context: Context) -> None:
 
 
 def _nearly(path: str) -> tuple[str, ...]:
-    """Return a path with a slash at its end and at its beginning, and with a letter encoded."""
+    """Return paths that a server may take for this one."""
     at = path.rindex("/") + 1
-    return f"{path}/", f"/{path}", f"{path[:at]}%{ord(path[at]):02x}{path[at + 1 :]}"
+    folder, name = path[:at], path[at:]
+    return (
+        f"{path}/", f"{API}/{path.removeprefix(API)}", f"{folder}%{ord(name[0]):02x}{name[1:]}",
+        path.upper(), folder + name.upper(), folder + name.title(), f"{folder}./{name}",
+        f"{folder}x/../{name}", f"{path};x=1", f"{path}.json", f"{path}%20", f"/{path}",
+    )  # fmt: skip
 
 
 @requirement("NA-AUTH-033", "NA-AUTH-034", "NA-AUTH-023")

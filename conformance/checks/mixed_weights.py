@@ -154,12 +154,14 @@ def _note_own(
     compared.note(STEADY, len(set(bodies)) < len(bodies), why, *turns)
     if bodies[0] != bodies[1] or bodies[2] != bodies[3] or bodies[0] == bodies[2]:
         return
-    asked = list(islice(cycle(layers), AT_ONCE))
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        replies = list(pool.map(lambda at: ask_weights(context, notation, at), asked))
-    wrong = [
-        reply for at, reply in zip(asked, replies, strict=True)
-        if reply.body == (bodies[2] if at == first else bodies[0])
-    ]  # fmt: skip
+    asked, wrong = list(islice(cycle(layers), AT_ONCE)), list[Reply]()
+    for many in (0, AT_ONCE):
+        # A node may serve the calls of one connection one after another.
+        with context.grpc.spread(many), ThreadPoolExecutor(AT_ONCE) as pool:
+            replies = list(pool.map(lambda at: ask_weights(context, notation, at), asked))
+        wrong += [
+            reply for at, reply in zip(asked, replies, strict=True)
+            if reply.body == (bodies[2] if at == first else bodies[0])
+        ]  # fmt: skip
     why = "of requests at the same time one is answered with the weights of another one"
     compared.note(CROSSED, not wrong, why, turns[0], turns[-1], *wrong[:2])

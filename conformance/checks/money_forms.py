@@ -147,7 +147,9 @@ def money_unread(context: Context) -> None:
     for path, body in good.items():
         whole = json.dumps(body).encode()
         form = "&".join(f"{key}={value}" for key, value in body.items()).encode()
-        for content in (whole[:-1], form, b"[" + whole + b"]", json.dumps(AMOUNT).encode()):
+        # The last one is a text, in which there is an object.
+        texts = (json.dumps(AMOUNT).encode(), json.dumps(whole.decode()).encode())
+        for content in (whole[:-1], form, b"[" + whole + b"]", *texts):
             _judge_unread(context, path, content, {})
         _judge_unread(context, path, b"{}", body)
 

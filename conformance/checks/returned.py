@@ -30,6 +30,8 @@ from conformance.strictjson import brief
 
 OWN, DEPENDS, NAMED, BOTH = "PL-BWD-020", "PL-BWD-021", "PL-BWD-022", "PL-BWD-023"
 AT_ONCE = "PL-BWD-026"
+# So many passes at a time.
+PASSES = 2
 # Endings of identifiers: longer than a digest, and beyond ASCII.
 ENDING = "-\u00e9\u65e5\U0001f642-" + "x" * 300
 # Which gradients are turned round, of passes one after another.
@@ -131,19 +133,25 @@ def back_at_once(context: Context) -> None:
     if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     way = kept_way(context)
-    compared = Comparison(context)
-    for _ in range(TRIES):
-        turns = [[send_kept(context, way) for _ in range(2)] for _ in range(2)]
-        kept = [[one.fields for one in pair if one is not None] for pair in turns]
-        if not all(len(fields) == len(turns[0]) for fields in kept):
-            raise Skipped("a pass is refused")
-        control = [send_back(context, fields) for fields in kept[0]]
-        with ThreadPoolExecutor(len(kept[1])) as pool:
-            replies: list[Reply] = list(pool.map(lambda one: send_back(context, one), kept[1]))
-        if all(map(is_taken, control)) and not any(reply.code in BUSY for reply in replies):
-            taken = sum(map(is_taken, replies))
-            why = f"of {len(replies)} gradients at one moment {taken} are accepted"
-            compared.note(AT_ONCE, taken == len(replies), why, *control, *replies)
-        if compared.clean:
-            break
-    compared.conclude()
+    for many in (0, PASSES):
+        compared = Comparison(context)
+        for _ in range(TRIES):
+            _note_at_once(context, compared, way, many)
+            if compared.clean:
+                break
+        compared.conclude()
+
+
+def _note_at_once(context: Context, compared: Comparison, way: Fields, many: int) -> None:
+    """Note what becomes of gradients at one moment, over so many connections more than one."""
+    turns = [[send_kept(context, way) for _ in range(PASSES)] for _ in range(2)]
+    kept = [[one.fields for one in pair if one is not None] for pair in turns]
+    if not all(len(fields) == PASSES for fields in kept):
+        raise Skipped("a pass is refused")
+    control = [send_back(context, fields) for fields in kept[0]]
+    with context.grpc.spread(many), ThreadPoolExecutor(PASSES) as pool:
+        replies: list[Reply] = list(pool.map(lambda one: send_back(context, one), kept[1]))
+    if all(map(is_taken, control)) and not any(reply.code in BUSY for reply in replies):
+        taken = sum(map(is_taken, replies))
+        why = f"of {len(replies)} gradients at one moment {taken} are accepted"
+        compared.note(AT_ONCE, taken == len(replies), why, *control, *replies)

@@ -23,6 +23,7 @@ from conformance.strictjson import Json, brief
 FOREIGN = "für 日本 ✓"
 # As many letters as are three times as many bytes, more than a field of 64 or 100 bytes takes.
 WIDE = "日本" * 24
+WIDER = ("日本" * 8, "日本" * 16, WIDE, "日本" * 48)
 QUOTED = "say \"one\", 'two'\nand\tthree"
 # Letters that a page or a query would escape.
 MARKUP = "<b>&amp;</b> \"a\" 'b' %20 \\n"
@@ -72,7 +73,9 @@ def memo_kept(context: Context) -> None:
             why = f"transactions one after another are {brief(named)}"
             context.judge("NA-WALLET-048", len(set(named)) == len(named), why, sent, *made)
     if context.edition >= FIFTH:
-        _judge_letters(context, own, WIDE, _send_memo(context, own, WIDE))
+        # A limit may be one of letters or, wrongly, of bytes.
+        for wide in WIDER if context.edition >= SIXTH else (WIDE,):
+            _judge_letters(context, own, wide, _send_memo(context, own, wide))
         _judge_letters(context, own, QUOTED, _send_memo(context, own, QUOTED), "NA-WALLET-066")
         for memo in LONGER:
             _send_memo(context, own, memo.strip())

@@ -11,6 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from conformance.checks.again import run_again
+from conformance.checks.forms import FRAME
+from conformance.checks.frame_forms import forms_of, stored
 from conformance.checks.gradients import fresh, gradient_of, of_layers, send
 from conformance.checks.kept_passes import Fields, is_taken, kept_way, send_back, send_kept
 from conformance.checks.mixed_passes import BOTH, BUSY, judge_both, output_of
@@ -25,7 +27,7 @@ from conformance.grpcwire import Reply
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
-EACH = "GR-GOSSIP-022"
+EACH, FRAMED = "GR-GOSSIP-022", "GR-GOSSIP-024"
 ALIKE, NAMED, TAKEN, CALLED = "PL-FWD-024", "PL-BWD-015", "GR-GOSSIP-009", "NT-RULE-095"
 STEADY, ADDRESSED, CACHED = "PL-FWD-031", "PL-FWD-032", "PL-FWD-033"
 # So long identifiers are the usual ones.
@@ -174,7 +176,7 @@ def _alike(beginning: str, ending: str) -> list[Fields]:
     return [{"session_id": session, "request_id": request} for session, request in names]
 
 
-@requirement(TAKEN, EACH)
+@requirement(TAKEN, EACH, FRAMED)
 def gossip_varied(context: Context) -> None:
     """Gossip gradients of zeros like the one that is accepted, with other values beside it."""
     _needs_fifth(context)
@@ -191,8 +193,25 @@ def gossip_varied(context: Context) -> None:
             context.judge(TAKEN, answer.accepted, why, reply, control)
     _judge_several(context, usual)
     _judge_layers(context, usual)
+    if context.edition >= SIXTH:
+        _judge_frames(context, usual)
     for name in AGAIN:
         run_again(context, name, "after a gradient was accepted")
+
+
+def _judge_frames(context: Context, usual: Fields) -> None:
+    """Rule on gradients with the same values in frames that are written otherwise."""
+    name, frame = next(iter(usual["layer_gradients"].items()), ("", b""))
+    content = frame[len(FRAME) + 4 : -4]
+    if frame != FRAME + stored(content) + bytes(4):
+        # The operator's, whose content nobody here reads.
+        return
+    for what, other in forms_of(content):
+        reply, answer = send(context, fresh({**usual, "layer_gradients": {name: other}}))
+        control, again = send(context, fresh(usual))
+        if answer is not None and again is not None and again.accepted:
+            why = f"with {what} in its frame a gradient is refused: {brief(answer.reason)}"
+            context.judge(FRAMED, answer.accepted, why, reply, control)
 
 
 def _judge_several(context: Context, usual: Fields) -> None:

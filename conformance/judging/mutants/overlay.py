@@ -78,6 +78,11 @@ def lost(when: Callable[[Any, str], bool]) -> Grpc:
     return hook
 
 
+def linked(request: Any) -> bool:
+    """Whether a gradient has frames whose blocks may refer to one another."""
+    return not all(frame[4:5] and frame[4] & 0x20 for frame in request.layer_gradients.values())
+
+
 def gossiped(change: Callable[[Any, Any], Any]) -> Grpc:
     """Change the answers to gradients."""
 
@@ -260,6 +265,7 @@ GRPC: list[tuple[str, Grpc]] = [
     ("DH-032", nobody_at_zero),
     ("GR-GOSSIP-009", gossiped(
         lambda request, answer: REFUSED if len(request.layer_gradients) > 1 else answer)),
+    ("GR-GOSSIP-024", gossiped(lambda request, answer: REFUSED if linked(request) else answer)),
     ("GR-GOSSIP-020", gossiped(lambda request, answer: {**answer, "current_round": 1})),
     ("GR-GOSSIP-021", BackAgain()),
     ("GR-GOSSIP-022", EachRound()),

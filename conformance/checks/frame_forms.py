@@ -1,0 +1,90 @@
+"""LZ4 frames of one content that are written in the ways that the format allows.
+
+Programs that write such frames choose among them: blocks that may refer to those before or may
+not, larger or smaller ones, stored or compressed, with the size of the content or its checksum.
+"""
+
+import struct
+from collections.abc import Iterator
+
+from conformance.frames import LZ4_MAGIC
+
+# What the byte behind the magic number says, beside the version of the format.
+VERSION, INDEPENDENT, SIZED, SUMMED = 0x40, 0x20, 0x08, 0x04
+# Blocks of 64 KiB and of 4 MiB.
+SMALL, LARGE = 0x40, 0x70
+MOST = 64 * 1024
+STORED = 1 << 31
+_PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
+_BITS = 0xFFFFFFFF
+
+
+def forms_of(content: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield frames of a content of at most 64 KiB, each with what is special in it."""
+    if not 0 < len(content) <= MOST:
+        return
+    whole, half = stored(content), len(content) // 2
+    yield "blocks that may be linked", _frame(VERSION, LARGE, whole)
+    yield "blocks of 64 KiB", _frame(VERSION | INDEPENDENT, SMALL, whole)
+    parts = b"".join(stored(part) for part in (content[:half], content[half:]) if part)
+    yield "two blocks", _frame(VERSION | INDEPENDENT, LARGE, parts)
+    size = struct.pack("<Q", len(content))
+    yield "its size", _frame(VERSION | INDEPENDENT | SIZED, LARGE, whole, size)
+    checksum = struct.pack("<I", checksum_of(content))
+    yield "a checksum", _frame(VERSION | INDEPENDENT | SUMMED, LARGE, whole) + checksum
+    if not any(content) and len(content) >= len(_zeros(0)) + 4 + 15:
+        yield "a compressed block", _frame(VERSION | INDEPENDENT, LARGE, _compressed(len(content)))
+
+
+def _frame(flags: int, most: int, blocks: bytes, size: bytes = b"") -> bytes:
+    descriptor = bytes([flags, most]) + size
+    return LZ4_MAGIC + descriptor + bytes([checksum_of(descriptor) >> 8 & 255]) + blocks + bytes(4)
+
+
+def stored(content: bytes) -> bytes:
+    """Return a block with the content as it is."""
+    return struct.pack("<I", STORED | len(content)) + content
+
+
+def _zeros(more: int) -> bytes:
+    """Return a compressed block: a zero, more than 18 that repeat it, and five as they are."""
+    longer = b"\xff" * (more // 255) + bytes([more % 255])
+    return b"\x1f\x00\x01\x00" + longer + b"\x50" + bytes(5)
+
+
+def _compressed(count: int) -> bytes:
+    block = _zeros(count - 1 - 19 - 5)
+    return struct.pack("<I", len(block)) + block
+
+
+def _turned(value: int, by: int) -> int:
+    value &= _BITS
+    return (value << by | value >> 32 - by) & _BITS
+
+
+def checksum_of(content: bytes) -> int:
+    """Return the checksum of LZ4 frames, which is the XXH32 with the seed 0."""
+    one, two, three, four, five = _PRIMES
+    at = 0
+    if len(content) >= 16:
+        sums = [one + two & _BITS, two, 0, -one & _BITS]
+        while at + 16 <= len(content):
+            read = struct.unpack_from("<4I", content, at)
+            sums = [
+                _turned(each + word * two, 13) * one & _BITS
+                for each, word in zip(sums, read, strict=True)
+            ]
+            at += 16
+        total = sum(_turned(each, by) for each, by in zip(sums, (1, 7, 12, 18), strict=True))
+    else:
+        total = five
+    total += len(content)
+    while at + 4 <= len(content):
+        (word,) = struct.unpack_from("<I", content, at)
+        total, at = _turned(total + word * three, 17) * four, at + 4
+    for byte in content[at:]:
+        total = _turned(total + byte * five, 11) * one
+    total &= _BITS
+    total = (total ^ total >> 15) * two & _BITS
+    total = (total ^ total >> 13) * three & _BITS
+    return total ^ total >> 16
