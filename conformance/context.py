@@ -100,6 +100,8 @@ class Service:
         self.completed: Any = None
         # Whether another one has been paid since.
         self.paid = False
+        # The first stake of each account that was accepted, and its amount.
+        self.staked: dict[Credential, tuple[Answer, float]] = {}
         # When the node was seen first, by the suite's clock, and its uptime then, in seconds.
         self.ran: tuple[float, int] | None = None
         # The configuration that the run has read first.

@@ -41,7 +41,7 @@ SEEMING = (
 )  # fmt: skip
 # Keys that are the least and the greatest number. Another run may have stored under them, too.
 ENDS = bytes(NODE_ID_BYTES), b"\xff" * NODE_ID_BYTES
-TIMES = 4
+TIMES, ANY_TEXT = 4, "DH-048"
 # In how many first bytes IDs are alike, how many of them there are, and whether the nearest come
 # first. More than a node lists show whether it lists those that are closest.
 BEGINNINGS = (2, 16, False), (2, 16, True), (8, 32, False)
@@ -106,7 +106,7 @@ def _judge_ends(context: Context) -> None:
             context.judge("DH-022", found is not None, why, stored, reply)
 
 
-@requirement("DH-021", "DH-022", "DH-023", "GR-CODE-011", "DH-019")
+@requirement("DH-021", "DH-022", "DH-023", "GR-CODE-011", "DH-019", ANY_TEXT)
 def dht_values(context: Context) -> Pauses:
     """Store long, foreign and many values, under keys that resemble one another; look each up."""
     later = context.edition >= STORED_SINCE
@@ -114,6 +114,10 @@ def dht_values(context: Context) -> Pauses:
     for value in (*values, *SEEMING) if context.edition >= SIXTH else values:
         key = os.urandom(NODE_ID_BYTES)
         stored = _stored(context, key, value)
+        if value in SEEMING:
+            why = f"an address is stored, and {brief(value)} is not"
+            usual = stored or _stored(context, os.urandom(NODE_ID_BYTES), VALUES[0])
+            context.judge(ANY_TEXT, bool(stored or not usual), why, *filter(None, [usual]))
         if stored and context.edition >= SIXTH and not _is_answered(context, key, value, stored):
             continue
         if stored:

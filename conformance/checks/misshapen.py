@@ -28,6 +28,17 @@ def _odd(context: Context) -> Iterator[tuple[str, Fields]]:
         yield "one position with all values", {"hidden_shape": [rows, 1, length * width]}
 
 
+def _unlike(context: Context) -> Iterator[tuple[str, list[int]]]:
+    """Yield shapes of another kind, some of which a node may read."""
+    rows, length, width = hidden_shape(context)
+    yield "two dimensions", [rows * length, width]
+    yield "four dimensions", [rows, length, 1, width]
+    yield "one dimension", [rows * length * width]
+    yield "no dimension", []
+    yield "a dimension of 0", [0, length, width]
+    yield "a dimension below 0", [rows, -1, width]
+
+
 @requirement(BAD, SERVERS)
 def pipeline_misshapen(context: Context) -> None:
     """Send passes with more values than fit, with fewer, and with those of another size."""
@@ -41,3 +52,7 @@ def pipeline_misshapen(context: Context) -> None:
         why = f"a pass with {name} ends with {reply.code}"
         context.judge(BAD, not output_of(reply), f"{why}, and is computed with", plain, reply)
         context.judge(SERVERS, reply.code not in FAILED, f"{why}: {reply.details}", plain, reply)
+    for name, shape in _unlike(context):
+        reply = send_forward(context, hidden_shape=shape)
+        why = f"a pass whose shape has {name} ends with {reply.code}: {reply.details}"
+        context.judge(SERVERS, reply.code not in FAILED, why, plain, reply)

@@ -276,6 +276,7 @@ def staked(
         result = answer.json_object() or {}
         if answer.ok and result.get("success") is True:
             context.budget.charge(amount)
+            context.service.staked.setdefault(credential, (answer, amount))
             return answer, result, amount
         if answer.status not in (400, 409, 422):
             break

@@ -53,12 +53,12 @@ def values_of(context: Context, reply: Reply) -> list[float]:
     return found if all(map(math.isfinite, found)) else []
 
 
-def are_near(one: list[float], other: list[float]) -> bool:
-    """Return whether values are alike but for rounding, or cannot be compared."""
+def are_near(one: list[float], other: list[float], part: float = ROUNDED) -> bool:
+    """Return whether values differ by such a part of the largest, or cannot be compared."""
     if not one or len(one) != len(other):
         return True
     largest = max(map(abs, (*one, *other)))
-    return max(abs(a - b) for a, b in zip(one, other, strict=True)) <= ROUNDED * largest
+    return max(abs(a - b) for a, b in zip(one, other, strict=True)) <= part * largest
 
 
 def is_steady(outcomes: list[list[float]]) -> bool:

@@ -52,8 +52,8 @@ def _note_apart(context: Context, compared: Comparison) -> None:
         raise Skipped(f"the second pass of a session ends with {replies[0].code}")
 
     def same(one: Reply, other: Reply) -> bool:
-        values = [values_of(context, reply) for reply in (one, other)]
-        return output_of(one) == output_of(other) or (bool(values[0]) and are_near(*values))
+        first, second = (values_of(context, reply) for reply in (one, other))
+        return output_of(one) == output_of(other) or (bool(first) and are_near(first, second))
 
     if not same(*plain) or not all(map(output_of, replies)):
         # It may be refused for another session, or no pass is the same twice.

@@ -18,7 +18,7 @@ from conformance.checks.kept_passes import Fields, is_taken, kept_way, send_back
 from conformance.checks.mixed_passes import BOTH, BUSY, judge_both, output_of
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.native_rpc import call_with
-from conformance.checks.outputs import are_near, is_steady, values_of
+from conformance.checks.outputs import ROUNDED, are_near, is_steady, values_of
 from conformance.checks.passes import fresh_id, send_forward
 from conformance.context import Context
 from conformance.editions import FIFTH, SIXTH
@@ -32,6 +32,8 @@ ALIKE, NAMED, TAKEN, CALLED = "PL-FWD-024", "PL-BWD-015", "GR-GOSSIP-009", "NT-R
 STEADY, ADDRESSED, CACHED = "PL-FWD-031", "PL-FWD-032", "PL-FWD-033"
 # So long identifiers are the usual ones.
 USUAL = 64
+# Two ways to compute one pass differ by less than this part of its largest value.
+SAME = 0.02
 ANY_NAME, SERVERS, FAILED = "PL-FWD-042", "GR-CODE-015", ("INTERNAL", "UNKNOWN")
 # Where nobody is: a gRPC address, and the URLs of nodes.
 SENDERS = ("192.0.2.1:9000", "http://192.0.2.1:8000", "http://node.invalid:8000/")
@@ -128,7 +130,8 @@ def _judge_near(context: Context) -> None:
             if not all(outputs) or outputs[0] != outputs[2] or shapes[0] != shapes[1]:
                 # It may be refused, or what comes back is something else.
                 break
-            near = outputs[0] == outputs[1] or are_near(values[0], values[1])
+            part = SAME if context.edition >= SIXTH else ROUNDED
+            near = outputs[0] == outputs[1] or are_near(values[0], values[1], part)
             why = f"with {brief(fields, 120)} a pass has another result than without"
             compared.note(ident, near, why, *replies[:2])
             if compared.clean:
