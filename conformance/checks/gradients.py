@@ -41,6 +41,8 @@ OTHER_TEXTS = ("signature", "node_id")
 # Numbers that the message does not have.
 OTHER_NUMBERS = range(10, 16)
 FORM = "LZ4 frame of float32"
+# One that a number of 32 bits has not.
+LOSS = 1.1
 VALUES, MOST_VALUES = 64, 10**6
 TTL = 2
 # As many zeros in a compressed block, whose bytes are all below 128: one that is repeated, another
@@ -89,7 +91,7 @@ def _look(context: Context) -> None:
         known.no_gradient = f"GetCheckpointInfo names no model: {reply.code}"
         return
     plain: dict[str, Any] = {
-        "model_hash": info.model_hash, "batch_size": 2, "loss": 1.0,
+        "model_hash": info.model_hash, "batch_size": 2, "loss": LOSS,
     }  # fmt: skip
     _, refused = send(context, fresh(plain, model_hash="0" * 64, round_id=FAR_ROUND))
     rounds = [refused.current_round] if refused is not None and not refused.accepted else []
