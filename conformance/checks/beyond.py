@@ -4,7 +4,7 @@ Invariant: every change is undone; what could not be restored is reported.
 """
 
 from conformance.checks.again import run_again
-from conformance.checks.changes import BATCH, taken
+from conformance.checks.changes import BATCH, ENABLED, taken
 from conformance.checks.config import flat, nested, patch, read_config, restore
 from conformance.checks.counting import EARLY_TOKENS, early
 from conformance.checks.stream import LONG
@@ -43,6 +43,8 @@ FRACTIONS = {
     "resources.max_memory_gb": (130.5, 300.25),
     RATE: (0.1, 0.0125, 0.000123, 2.5e-06),
 }
+# Beyond 32 bits, and beyond any rate.
+VAST: dict[str, tuple[float, ...]] = {STEPS: (5_000_000_000,), RATE: (0.5, 3.0)}
 # Next to nothing, which a node may refuse.
 TINY = 3e-08
 
@@ -168,8 +170,19 @@ def config_beyond(context: Context) -> None:
             tiny = (TINY,) if path == RATE and context.edition >= SIXTH else ()
             for part in (*fractions, *tiny) if is_number(flat(original).get(path)) else ():
                 _judge_set(context, path, part, part * ROUNDED)
+        if context.edition >= SIXTH:
+            _judge_vast(context)
     finally:
         restore(context, original)
+
+
+def _judge_vast(context: Context) -> None:
+    """Rule on numbers with which nobody would train, once nothing is trained."""
+    patch(context, nested({ENABLED: False}))
+    found = flat(read_config(context))
+    for path, values in VAST.items():
+        for value in values if found.get(ENABLED) is False and is_number(found.get(path)) else ():
+            _judge_set(context, path, value, value * ROUNDED if path == RATE else 0.0)
 
 
 def _judge_set(context: Context, path: str, value: float, slack: float) -> None:

@@ -72,6 +72,8 @@ def _send_all(context: Context, body: dict[str, Json], own: str) -> None:
         # A fee may grow with the amount.
         why = f"of {has.available:g} that are available {required[0]:g} are required: status 402"
         context.judge("NA-ERR-030", required[0] > has.available, why, has.answer, sent)
+        if context.edition >= SIXTH:
+            _judge_required(context, has, body, float(required[0]), own)
     made = False
     if sent.ok:
         context.holds("NA-ERR-030", sent)
@@ -87,6 +89,30 @@ def _send_all(context: Context, body: dict[str, Json], own: str) -> None:
                 context.residue.append(f"{body['amount']} of the second account's, with the first")
         if made:
             judge_nothing(context)
+
+
+def _judge_required(
+    context: Context, has: Money, body: dict[str, Json], required: float, own: str
+) -> None:
+    """Send less by what a 402 asks for besides, and back again: that is what is taken."""
+    amount = float(str(body["amount"]))
+    more = required - amount
+    less = round(has.available - more, 6)
+    if not 0 < more < less or less >= amount:
+        return
+    first, second = context.target.valid, context.target.second
+    sent = context.api(
+        "POST", "/wallet/send", credential=second, json_body={**body, "amount": less}
+    )
+    if not sent.ok:
+        return
+    fee = fee_of(sent)
+    context.budget.charge(2 * fee)
+    why = f"a 402 to a transfer of {amount:g} requires {more:g} besides, and one of {less:g} takes"
+    context.judge("NA-ERR-030", fee >= more / 2 + EXACT, f"{why} {fee:g}", has.answer, sent)
+    back = {**body, "to": own, "amount": less}
+    if not context.api("POST", "/wallet/send", credential=first, json_body=back).ok:
+        context.residue.append(f"{less} of the second account's, with the first")
 
 
 def _judge_nothing(context: Context, has: Money, other: str, own: str) -> None:
