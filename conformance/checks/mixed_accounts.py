@@ -65,11 +65,17 @@ def _judge_forbidden(context: Context) -> None:
 
 def _judge_welcome(context: Context) -> None:
     """Rule on a second token that opens only some of the ways to ask for a text."""
-    for name, body in BODIES.items():
-        one, other = (
+    asked = {
+        name: [
             context.infer(body, credential=account)
             for account in (context.target.valid, context.target.second)
-        )
+        ]
+        for name, body in BODIES.items()
+    }
+    if not any(other.ok for _, other in asked.values()):
+        # It may not generate at all.
+        return
+    for name, (one, other) in asked.items():
         if one.ok:
             why = f"{name} with the second token has status {other.status}"
             held = other.status not in (UNAUTHORIZED, FORBIDDEN)

@@ -18,7 +18,7 @@ from conformance.checks.kept_passes import Fields, is_taken, kept_way, send_back
 from conformance.checks.mixed_passes import BOTH, BUSY, judge_both, output_of
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.native_rpc import call_with
-from conformance.checks.outputs import ROUNDED, are_near, is_steady, values_of
+from conformance.checks.outputs import are_near, is_steady, values_of
 from conformance.checks.passes import fresh_id, send_forward
 from conformance.context import Context
 from conformance.editions import FIFTH, SIXTH
@@ -30,6 +30,7 @@ from conformance.strictjson import Json, brief
 EACH, FRAMED = "GR-GOSSIP-022", "GR-GOSSIP-024"
 ALIKE, NAMED, TAKEN, CALLED = "PL-FWD-024", "PL-BWD-015", "GR-GOSSIP-009", "NT-RULE-095"
 STEADY, ADDRESSED, CACHED = "PL-FWD-031", "PL-FWD-032", "PL-FWD-033"
+NEARLY = "PL-FWD-043"
 # So long identifiers are the usual ones.
 USUAL = 64
 # Two ways to compute one pass differ by less than this part of its largest value.
@@ -73,7 +74,7 @@ def _names() -> Iterator[Fields]:
     yield {"session_id": fresh_id()[-32:], "request_id": fresh_id()[-32:]}
 
 
-@requirement(ALIKE, STEADY, ADDRESSED, CACHED, ANY_NAME, SERVERS)
+@requirement(ALIKE, STEADY, ADDRESSED, CACHED, ANY_NAME, SERVERS, NEARLY)
 def forward_varied(context: Context) -> None:
     """Send the pass from other sources, and with other identifiers; compare the results."""
     _needs_fifth(context)
@@ -130,10 +131,15 @@ def _judge_near(context: Context) -> None:
             if not all(outputs) or outputs[0] != outputs[2] or shapes[0] != shapes[1]:
                 # It may be refused, or what comes back is something else.
                 break
-            part = SAME if context.edition >= SIXTH else ROUNDED
-            near = outputs[0] == outputs[1] or are_near(values[0], values[1], part)
+            same = outputs[0] == outputs[1]
+            near = same or are_near(values[0], values[1])
             why = f"with {brief(fields, 120)} a pass has another result than without"
             compared.note(ident, near, why, *replies[:2])
+            if context.edition >= SIXTH and near:
+                why = f"{why}, by more than a rounding"
+                compared.note(
+                    NEARLY, same or are_near(values[0], values[1], SAME), why, *replies[:2]
+                )
             if compared.clean:
                 break
         compared.conclude()
