@@ -66,6 +66,14 @@ def by_sender(called: str, request: Any, answer: Any) -> Any:
     return {**answer, "logits": bytes(len(answer["logits"]))} if sent else answer
 
 
+def larger_by_sender(called: str, request: Any, answer: Any) -> Any:
+    """Compute with a little more where the gradients are to go somewhere."""
+    if not _computed(called, answer) or not request.sender_url:
+        return answer
+    values = struct.unpack(f"<{len(answer['logits']) // 4}f", answer["logits"])
+    return {**answer, "logits": struct.pack(f"<{len(values)}f", *(1.04 * one for one in values))}
+
+
 def by_cache(called: str, request: Any, answer: Any) -> Any:
     """Compute otherwise where a cache is to be kept."""
     kept = _computed(called, answer) and request.use_cache and not request.past_key_values
@@ -288,6 +296,7 @@ GRPC: list[tuple[str, Grpc]] = [
     ("PL-FWD-031", EverOthers()),
     ("PL-FWD-032", by_sender),
     ("PL-FWD-033", by_cache),
+    ("PL-FWD-043", larger_by_sender),
     ("PL-FWD-034", OneSession(evicts=False)),
     ("PL-FWD-035", OneSession(evicts=True)),
     ("PL-FWD-036", usual_length),

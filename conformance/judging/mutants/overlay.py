@@ -78,6 +78,12 @@ def lost(when: Callable[[Any, str], bool]) -> Grpc:
     return hook
 
 
+def of_addresses(called: str, request: Any, answer: Any) -> Any:
+    """Store nothing but addresses."""
+    refused = called == "DHTStore" and isinstance(answer, dict) and ":" not in request.value
+    return {**answer, "success": False} if refused else answer
+
+
 def linked(request: Any) -> bool:
     """Whether a gradient has frames whose blocks may refer to one another."""
     return not all(frame[4:5] and frame[4] & 0x20 for frame in request.layer_gradients.values())
@@ -261,6 +267,7 @@ GRPC: list[tuple[str, Grpc]] = [
     ("DH-021", lost(lambda request, value: value == "0")),
     ("DH-021", found(unquote)),
     ("DH-021", found(lambda value: value.lstrip("0") or "0" if value.isdecimal() else value)),
+    ("DH-048", of_addresses),
     ("DH-022", lost(lambda request, value: not any(request.key))),
     ("DH-032", nobody_at_zero),
     ("GR-GOSSIP-009", gossiped(
