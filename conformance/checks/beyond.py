@@ -177,12 +177,24 @@ def config_beyond(context: Context) -> None:
 
 
 def _judge_vast(context: Context) -> None:
-    """Rule on numbers with which nobody would train, once nothing is trained."""
-    patch(context, nested({ENABLED: False}))
-    found = flat(read_config(context))
-    for path, values in VAST.items():
-        for value in values if found.get(ENABLED) is False and is_number(found.get(path)) else ():
-            _judge_set(context, path, value, value * ROUNDED if path == RATE else 0.0)
+    """Rule on numbers with which nobody would train, while nothing is trained."""
+    before = read_config(context)
+    enabled = flat(before).get(ENABLED)
+    try:
+        if enabled is True:
+            patch(context, nested({ENABLED: False}))
+        found = flat(read_config(context))
+        for path, values in VAST.items():
+            off = found.get(ENABLED) is False and is_number(found.get(path))
+            for value in values if off else ():
+                _judge_set(context, path, value, value * ROUNDED if path == RATE else 0.0)
+    finally:
+        # The numbers first, so that nothing is trained with these.
+        restore(context, before)
+        if enabled is True:
+            patch(context, nested({ENABLED: True}))
+            if flat(read_config(context)).get(ENABLED) is not True:
+                context.residue.append(f"configuration: {ENABLED} is not true again")
 
 
 def _judge_set(context: Context, path: str, value: float, slack: float) -> None:

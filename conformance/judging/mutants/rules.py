@@ -301,6 +301,7 @@ TOGETHER = {
     # Two sentences say the same of one figure: one of its kind, one of its relation to another.
     "NA-WALLET-002": {"NA-WALLET-003", "NA-WALLET-022", "NA-WALLET-027"},
     "NA-WALLET-003": {"NA-WALLET-022"},
+    "NA-STAKE-014": {"NA-WALLET-022"},
     "NA-WALLET-045": {"NA-WALLET-022", "NA-WALLET-028"},
     "NA-WALLET-027": {"NA-WALLET-003"},
     "NA-WALLET-030": {"NA-WALLET-003"},
