@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import product
 
 from conformance.checks.auth import OPEN_READS, TOO_MANY
-from conformance.checks.node_reads import AUTH_READS, CONFIG, STATUS
+from conformance.checks.node_reads import AUTH_READS, CONFIG, LAYERS, STATUS, TRANSACTIONS
 from conformance.checks.reading import Resource
 from conformance.checks.training import GLOBAL
 from conformance.checks.written import GENERATED, TOKENS
@@ -66,7 +66,10 @@ def bodies_accepted(context: Context) -> None:
     """GET and POST with other headers Accept, Accept-Encoding and Content-Type."""
     if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
-    for resource, written in product((STATUS, CONFIG), (ONLY_JSON, OF_BROWSERS, PACKED)):
+    asked = [*product((STATUS, CONFIG), (ONLY_JSON, OF_BROWSERS, PACKED))]
+    # Servers compress what is long enough.
+    asked += [(TRANSACTIONS, PACKED), (LAYERS, PACKED)]
+    for resource, written in asked:
         control = _ask(context, resource)
         if control.ok and control.json_object() is not None:
             _judge_json(context, written, control, _ask(context, resource, written))
@@ -123,12 +126,13 @@ def _members(document: Json, path: str = "") -> set[tuple[str, str]]:
 
 @requirement(METHOD)
 def methods_absent(context: Context) -> None:
-    """POST where the document shows a GET only, and GET where it shows a POST only."""
+    """POST and DELETE where the document shows a GET only, and GET where it shows a POST."""
     if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     token = context.target.valid
     empty: dict[str, Json] = {}
     asked = [("POST", resource.path, empty) for resource in POSTED]
+    asked += [("DELETE", resource.path, empty) for resource in OPEN_READS]
     for method, path, body in (*asked, *(("GET", path, None) for path in ACTED)):
         answer = context.http.call(method, API + path, credential=token, json_body=body)
         if answer.status < 500 and answer.status != TOO_MANY:

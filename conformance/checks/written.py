@@ -16,7 +16,7 @@ from conformance.checks.money import TRIES, Comparison, read_money
 from conformance.checks.node_reads import AUTH_READS, TRANSACTIONS
 from conformance.checks.wallet import AMOUNT
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import USUAL, Written, encoded
 from conformance.httpwire import Answer
@@ -25,6 +25,8 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_number
 
 BODY, SENT, QUERY, NAMES = "NA-FORM-001", "NA-FORM-002", "NA-FORM-003", "NA-FORM-004"
+# More than what some servers read of a body at first.
+WIDE, BLANKS = "NA-FORM-005", 20_000
 # Neither the node's strength nor the account's is what is asked for.
 OTHER_REASONS = (402, 429)
 BATCH = "training.batch_size"
@@ -100,7 +102,7 @@ def _repeated(asked: Asked, answer: Answer) -> list[Json]:
     return [value for key in asked.repeats for value in lookup(document, key)]
 
 
-@requirement(BODY, SENT)
+@requirement(BODY, SENT, WIDE)
 def body_forms(context: Context) -> None:
     """POST and PATCH the same bodies in several forms of JSON, and in several of HTTP."""
     for asked in _requests(context):
@@ -116,6 +118,9 @@ def body_forms(context: Context) -> None:
         }.items():
             answer = _ask(context, asked, encoded(asked.body), written)
             _judge_same(context, SENT, name, asked, control, answer)
+        if context.edition >= SIXTH:
+            answer = _ask(context, asked, encoded(asked.body)[:-1] + b" " * BLANKS + b"}")
+            _judge_same(context, WIDE, f"with {BLANKS} blanks", asked, control, answer)
 
 
 def _judge_same(
