@@ -114,7 +114,7 @@ class GrpcClient:
 
     @contextmanager
     def spread(self, many: int) -> Iterator[None]:
-        """Make the calls meanwhile on so many others, by turns, if the target takes as many."""
+        """Make the calls meanwhile by turns on so many more connections, if it takes these."""
         channels = [
             grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS) for _ in range(many)
         ]

@@ -50,7 +50,6 @@ def charged_alike(context: Context) -> None:
             if turn == TRIES:
                 why = f"a generation takes {usual[1]:g} at once, and {name} nothing"
                 context.fails("NA-WALLET-063", why, usual[0], other[0])
-
     if context.edition >= FIFTH:
         _judge_after(context, {**plain, "max_tokens": SHORT})
     if context.edition >= SIXTH:

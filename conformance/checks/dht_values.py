@@ -41,7 +41,8 @@ SEEMING = (
 )  # fmt: skip
 # Keys that are the least and the greatest number. Another run may have stored under them, too.
 ENDS = bytes(NODE_ID_BYTES), b"\xff" * NODE_ID_BYTES
-TIMES, ANY_TEXT = 4, "DH-048"
+ANY_TEXT = "DH-048"
+TIMES = 4
 # In how many first bytes IDs are alike, how many of them there are, and whether the nearest come
 # first. More than a node lists show whether it lists those that are closest.
 BEGINNINGS = (2, 16, False), (2, 16, True), (8, 32, False)

@@ -83,14 +83,21 @@ def test_the_node_in_perl_lists_what_it_can_be_switched_to() -> None:
     assert set(TWELFTH.allowed()) <= set(lists["faults"])
 
 
-def test_the_node_in_erlang_lists_what_it_can_be_switched_to() -> None:
-    lists = THIRTEENTH.lists()
-    assert len(lists["faults"]) == 841
-    assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 60
+@pytest.mark.parametrize(
+    ("node", "faults", "peculiar", "used"),
+    [(THIRTEENTH, 841, 60, "({})"), (FIFTEENTH, 861, 79, '"{}"')],
+    ids=["erlang", "c-sharp"],
+)
+def test_a_node_with_tables_lists_what_it_can_be_switched_to(
+    node: Stranger, faults: int, peculiar: int, used: str
+) -> None:
+    lists = node.lists()
+    assert len(lists["faults"]) == faults
+    assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == peculiar
     assert set(lists["faults"].values()) == (KINDS - {"numbers"}) | {"grpc"}
-    assert set(THIRTEENTH.allowed()) <= set(lists["faults"])
-    code = "".join(path.read_text("utf-8") for path in THIRTEENTH.node.glob("src/*"))
-    assert [ident for ident in lists["peculiar"] if f"({ident})" not in code] == []
+    assert set(node.allowed()) <= set(lists["faults"])
+    code = "".join(path.read_text("utf-8") for path in sorted(node.node.glob("src/*")))
+    assert [ident for ident in lists["peculiar"] if used.format(ident) not in code] == []
 
 
 @pytest.mark.skipif(shutil.which("php") is None, reason="PHP is not on the PATH")
@@ -100,16 +107,6 @@ def test_the_node_in_php_lists_what_it_can_be_switched_to() -> None:
     assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 116
     assert set(lists["faults"].values()) == (KINDS - {"numbers"}) | {"grpc"}
     assert set(FOURTEENTH.allowed()) <= set(lists["faults"])
-
-
-def test_the_node_in_c_sharp_lists_what_it_can_be_switched_to() -> None:
-    lists = FIFTEENTH.lists()
-    assert len(lists["faults"]) == 861
-    assert len(set(lists["peculiar"])) == len(lists["peculiar"]) == 79
-    assert set(lists["faults"].values()) == (KINDS - {"numbers"}) | {"grpc"}
-    assert set(FIFTEENTH.allowed()) <= set(lists["faults"])
-    code = "".join(path.read_text("utf-8") for path in sorted(FIFTEENTH.node.glob("src/*.cs")))
-    assert [ident for ident in lists["peculiar"] if f'"{ident}"' not in code] == []
 
 
 def test_each_stranger_has_a_first_port_of_its_own() -> None:

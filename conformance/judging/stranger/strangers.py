@@ -128,8 +128,8 @@ listed = json.loads(subprocess.run(listing, capture_output=True, check=True).std
 kinds = {each["id"]: each["kind"] for each in listed["faults"]}
 print(json.dumps({"faults": kinds, "peculiar": [each["id"] for each in listed["peculiarities"]]}))
 """
-# Its lists are tables, which its author made of the code.
-_OF_THIRTEENTH = """
+# Their lists are tables, which their authors made of the code.
+_BY_TABLES = """
 import json, pathlib
 lines = {name: pathlib.Path(f"{name}.tsv").read_text("utf-8").splitlines()
          for name in ("faults", "peculiarities")}
@@ -222,7 +222,7 @@ STRANGERS = {
     "thirteenth": Stranger(
         HERE / "thirteenth",
         ("./run",),
-        (sys.executable, "-c", _OF_THIRTEENTH),
+        (sys.executable, "-c", _BY_TABLES),
         17700,
         build=("make",),
         peer_option="--peer",
@@ -237,7 +237,7 @@ STRANGERS = {
     "fifteenth": Stranger(
         HERE / "fifteenth",
         ("./run",),
-        (sys.executable, "-c", _OF_THIRTEENTH),
+        (sys.executable, "-c", _BY_TABLES),
         14700,
         build=("./build",),
         peer_option="--peer",
