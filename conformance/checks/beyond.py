@@ -28,6 +28,7 @@ UNENDED, NEVER = "NA-INF-050", "\U0001f5ff\U0001f5ff"
 PROMPTS = ("List three fruits, one in each line:\n1.", "Write a poem of two lines.")
 WHOLE_PROMPT, SOME = "NA-INF-054", 24
 LONG_PROMPT, SENTENCE, LENGTHS = "NA-INF-055", "Once upon a time there was a node. ", (600, 1100)
+CANDIDATES, FEW_CANDIDATES, MANY_CANDIDATES = "NA-INF-057", 50, (200, 1000)
 # The last one ends as the others, since a model may look no farther back than that.
 FRAME, OTHER = "Tell me what you know of {} in a word", "Once upon a time, in a word"
 LONG_FRAME = "Please tell me, as somebody who has read much, what you know of {}; do it"
@@ -120,6 +121,24 @@ def prompts_long(context: Context) -> None:
                 break
         why = f"a prompt of {len(prompt)} letters ends with status {answer.status}"
         context.judge(LONG_PROMPT, answer.ok, why, short, answer)
+
+
+@requirement(CANDIDATES)
+def candidates_many(context: Context) -> None:
+    """POST /inference with a top_k of more than a hundred."""
+    if context.edition < SIXTH:
+        raise Skipped("later editions ask for it")
+    body: dict[str, Json] = {"prompt": SENTENCE, "max_tokens": 1}
+    usual = context.infer({**body, "top_k": FEW_CANDIDATES})
+    if not usual.ok:
+        raise Skipped(f"POST /inference was answered with status {usual.status}")
+    for many in MANY_CANDIDATES:
+        for _ in range(TRIES):
+            answer = context.infer({**body, "top_k": many})
+            if answer.ok:
+                break
+        why = f"top_k {FEW_CANDIDATES} is accepted, and {many} ends with status {answer.status}"
+        context.judge(CANDIDATES, answer.ok, why, usual, answer)
 
 
 @requirement(WHOLE_PROMPT)

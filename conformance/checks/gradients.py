@@ -100,12 +100,16 @@ def _look(context: Context) -> None:
     # A node may be wrong in refusing what is not to be forwarded, and says so of all others.
     ttls = (0, TTL) if context.edition >= SIXTH else (0,)
     batches = [plain["batch_size"], *_configured_batch(context)]
-    tries = product(batches, ttls, dict.fromkeys([*rounds, info.version]), sizes, NAMES)
+    listed = dict.fromkeys([*rounds, info.version])
+    # What comes behind a checkpoint is the round that has its number, or the next one.
+    further = [info.version + 1] if context.edition >= SIXTH else []
+    tries = product(batches, ttls, dict.fromkeys([*listed, *further]), sizes, NAMES)
     for batch, ttl, round_id, size, name in tries:
         layers = {name.format(layer): encode(FORM, [size], scale=0.0)}
         fields = {**plain, "ttl": ttl, "round_id": round_id, "layer_gradients": layers}
         fields["batch_size"] = batch
-        if batch == batches[0] and not ttl and (size == VALUES or name == NAMES[0]):
+        usual = batch == batches[0] and not ttl and round_id in listed
+        if usual and (size == VALUES or name == NAMES[0]):
             known.tried_gradients.append(fields)
         reply, answer = send(context, fresh(fields))
         if answer is not None and answer.accepted:

@@ -5,6 +5,7 @@ out, since the first one is the operator's.
 """
 
 from conformance.checks.again import run_again, told_of
+from conformance.checks.node_reads import AUTH_READS
 from conformance.checks.wallet import DAYS, EXCESS
 from conformance.context import Context
 from conformance.editions import FIFTH, SIXTH
@@ -13,6 +14,7 @@ from conformance.registry import requirement
 from conformance.strictjson import Json
 from conformance.verdict import Finding
 
+READS = "NA-AUTH-052"
 UNAUTHORIZED, FORBIDDEN = 401, 403
 # How an account asks for a text.
 BODIES: dict[str, dict[str, Json]] = {
@@ -32,7 +34,7 @@ AGAIN = (
 )  # fmt: skip
 
 
-@requirement("NA-AUTH-036", "NA-AUTH-039")
+@requirement("NA-AUTH-036", "NA-AUTH-039", READS)
 def mixed_accounts(context: Context) -> None:
     """Run the checks of one account once more, with the second token."""
     if context.edition < FIFTH:
@@ -43,6 +45,7 @@ def mixed_accounts(context: Context) -> None:
     _judge_forbidden(context)
     if context.edition >= SIXTH:
         _judge_welcome(context)
+        _judge_readers(context)
     target, wrong = context.target.of_second(), list[Finding]()
     for name in AGAIN:
         wrong += run_again(context, name, "with the second token", target)
@@ -80,3 +83,14 @@ def _judge_welcome(context: Context) -> None:
             why = f"{name} with the second token has status {other.status}"
             held = other.status not in (UNAUTHORIZED, FORBIDDEN)
             context.judge("NA-AUTH-036", held, why, one, other)
+
+
+def _judge_readers(context: Context) -> None:
+    """Rule on reads that one token opens, and another valid one does not."""
+    accounts = context.target.valid, context.target.second
+    for resource in AUTH_READS:
+        one, other = (context.api("GET", resource.path, credential=each) for each in accounts)
+        if one.ok:
+            why = f"GET {resource.path} with the second token has status {other.status}"
+            held = other.status not in (UNAUTHORIZED, FORBIDDEN)
+            context.judge(READS, held, why, one, other)

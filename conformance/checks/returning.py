@@ -33,7 +33,8 @@ BACKWARD, BACK_REQUEST = "PipelineBackward", "PipelineBackwardRequest"
 ONWARDS, ONCE, FILLED = "PL-BWD-002", "PL-BWD-004", "PL-BWD-005"
 CHANGED, PORT = "PL-BWD-014", "PL-BWD-016"
 ABSENT, OFFLINE = "CL-CODE-007", "CL-CODE-008"
-WRONG, CROWDED, AS_SENT = "PL-BWD-024", "PL-BWD-025", "PL-BWD-027"
+WRONG, CROWDED = "PL-BWD-024", "PL-BWD-025"
+AS_SENT, NARROWER = "PL-BWD-027", "PL-BWD-028"
 # What is answered to the gradients of further passes beside the one that is not found.
 BESIDE = ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "INTERNAL")
 DEADLINE, PAUSE, GROWS = "CL-CALL-004", "CL-CALL-003", "CL-CALL-005"
@@ -183,7 +184,7 @@ def _of_http2(context: Context) -> int:
     return sum(link.http2 for link in context.peer.posts[PEER].http.links)
 
 
-@requirement(ONWARDS, ONCE, FILLED, CHANGED, DEADLINE, PORT, AS_SENT, *requests.PROVES)
+@requirement(ONWARDS, ONCE, FILLED, CHANGED, DEADLINE, PORT, AS_SENT, NARROWER, *requests.PROVES)
 def peer_backward(context: Context) -> None:
     """Send a pass with the peer's own sender_url, then its gradients, which have to come back."""
     peer = context.peer
@@ -295,6 +296,8 @@ def _judge_size(context: Context, call: Call, shape: list[int], width: int | Non
     context.judge(FILLED, held, why, *shown([call]))
     if context.edition >= SIXTH and held and values == own:
         context.judge(AS_SENT, list(message.grad_shape) == shape, why, *shown([call]))
+        whole = size >= own * WIDTHS[passes.form_of(context)]
+        context.judge(NARROWER, whole, why, *shown([call]))
 
 
 def _refuse(

@@ -4,10 +4,10 @@ One value beside those that other checks send is one that no test of a node has 
 accepted with the usual value is sent with others that are no less usual.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from conformance.checks.again import run_again
@@ -15,7 +15,14 @@ from conformance.checks.forms import FRAME
 from conformance.checks.frame_forms import forms_of, stored
 from conformance.checks.gradients import fresh, gradient_of, of_layers, send
 from conformance.checks.kept_passes import Fields, is_taken, kept_way, send_back, send_kept
-from conformance.checks.mixed_passes import BOTH, BUSY, judge_both, output_of
+from conformance.checks.mixed_passes import (
+    BOTH,
+    BUSY,
+    ONE_SESSION,
+    SESSIONS,
+    judge_both,
+    output_of,
+)
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.native_rpc import call_with
 from conformance.checks.outputs import are_near, is_steady, values_of
@@ -42,12 +49,18 @@ SENDERS = ("192.0.2.1:9000", "http://192.0.2.1:8000", "http://node.invalid:8000/
 SOURCES = (0, 1, 7, 130, 300, 70_000)
 # Endings of identifiers: short, beyond a byte, beyond ASCII, and white space.
 ENDINGS = ("", "-", "x" * 100, "y" * 300, "-\u00e9\u65e5\U0001f642", " ")
-# What identifiers begin and end with that differ in one letter.
+# Identifiers that differ in one letter, of which the middle is the same.
 ALIKE_NAMES = (
-    ("passes whose identifiers end alike", "{}", ""),
-    ("passes whose identifiers begin alike", "", "{}"),
-    ("passes whose long identifiers begin alike", "", "-and-so-on-{}"),
-)  # fmt: skip
+    ("passes whose {} end alike", "0{}", "1{}"),
+    ("passes whose {} begin alike", "{}0", "{}1"),
+    ("passes whose long {} begin alike", "{}-and-so-on-0", "{}-and-so-on-1"),
+    ("passes whose {} differ in a capital letter", "Pass-{}", "pass-{}"),
+)
+ALIKE_KEYS = (
+    (NAMED, ("session_id", "request_id"), "identifiers"),
+    (SESSIONS, ("session_id",), "sessions"),
+    (ONE_SESSION, ("request_id",), "requests"),
+)
 # So many gradients of one node.
 SEVERAL = 6
 # Other values of one field of a gradient.
@@ -150,7 +163,7 @@ def _is_final(reply: Reply) -> bool:
     return answer is not None and bool(answer.is_final)
 
 
-@requirement(NAMED, BOTH)
+@requirement(NAMED, BOTH, SESSIONS, ONE_SESSION)
 def back_varied(context: Context) -> None:
     """Send passes with other identifiers, then their gradients."""
     _needs_fifth(context)
@@ -173,16 +186,15 @@ def back_varied(context: Context) -> None:
                 break
         compared.conclude()
     if context.edition >= SIXTH:
-        for what, beginning, ending in ALIKE_NAMES:
+        for (what, *forms), (ident, keys, named) in product(ALIKE_NAMES, ALIKE_KEYS):
             with suppress(Skipped):
-                judge_both(context, NAMED, what, partial(_alike, beginning, ending))
+                judge_both(context, ident, what.format(named), partial(_alike, forms, keys))
 
 
-def _alike(beginning: str, ending: str) -> list[Fields]:
-    """Return identifiers for two passes, which differ in one letter."""
-    ids = [fresh_id() for _ in range(2)]
-    names = [[f"{beginning.format(at)}{one}{ending.format(at)}" for one in ids] for at in range(2)]
-    return [{"session_id": session, "request_id": request} for session, request in names]
+def _alike(forms: Sequence[str], keys: Sequence[str]) -> list[Fields]:
+    """Return identifiers for two passes; those of `keys` have these forms, others are the same."""
+    ids = {key: fresh_id() for key in ("session_id", "request_id")}
+    return [ids | {key: form.format(ids[key]) for key in keys} for form in forms]
 
 
 @requirement(TAKEN, EACH, FRAMED)
