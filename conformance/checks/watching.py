@@ -6,6 +6,7 @@ show themselves only to somebody who looks more than twice.
 
 import time
 from datetime import UTC
+from itertools import pairwise
 
 from conformance.checks.config import changeable, flat, nested, patch, read_config, restore
 from conformance.checks.history import rows_of
@@ -172,10 +173,22 @@ def proofs_watched(context: Context) -> Pauses:
     if len(pages) < TIMES or len(pages[0]) < 2:
         raise Skipped("there are fewer than two proofs")
     same = [page for page in pages if sorted(page) == sorted(pages[0])]
+    if len(same) < TIMES and context.edition >= SIXTH:
+        _judge_common(context, pages, answers)
     if len(same) < TIMES:
         raise Skipped("the list is growing")
     why = f"the first of the same {len(pages[0])} proofs, in turn: {[page[0] for page in pages]}"
     context.judge("NA-QUERY-015", all(page == pages[0] for page in pages), why, *answers)
+
+
+def _judge_common(context: Context, pages: list[list[str]], answers: list[Answer]) -> None:
+    """Rule on the order of the proofs that are on two pages of a list that grows."""
+    for (one, other), shown in zip(pairwise(pages), pairwise(answers), strict=True):
+        both = set(one) & set(other)
+        orders = [[row for row in page if row in both] for page in (one, other)]
+        if len(both) > 1 and len(both) == len(orders[0]) == len(orders[1]):
+            why = f"the {len(both)} proofs of two pages in a row have another order in each"
+            context.judge("NA-QUERY-015", orders[0] == orders[1], why, *shown)
 
 
 # A long page, and short ones that make it up.
