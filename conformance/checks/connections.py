@@ -8,12 +8,12 @@ target may end a connection after any answer; what was not answered then shows n
 import random
 
 from conformance.catalogue import Effect
-from conformance.checks.auth import INVENTED
+from conformance.checks.auth import INVENTED, OPEN_READS
 from conformance.checks.guards import smallest_bodies
 from conformance.checks.node_reads import AUTH_READS, BALANCE
 from conformance.checks.reading import Resource
 from conformance.context import API, Context
-from conformance.editions import FOURTH
+from conformance.editions import FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import ANONYMOUS, Credential
 from conformance.httpwire import Answer
@@ -22,6 +22,8 @@ from conformance.strictjson import Json, brief
 
 TRIES = 3
 UNAUTHORIZED = 401
+# A node may ask to wait, or be busy for a moment.
+PERMITTED = (429, 503)
 # As a shell makes it of the token.
 SWAPPED = """$(printf %s "$TOKEN" | tr 'A-Za-z' 'a-zA-Z')"""
 Asked = tuple[str, str, Credential, Json]
@@ -188,3 +190,54 @@ def _judge_after_other(context: Context, asked: Asked, resource: Resource) -> No
     why = f"after {method} {path} with status {refused.status} the same token gets 401"
     context.fails("NA-AUTH-031", f"{why} for GET {resource.path}, and then {again.status}",
                   refused, first, again)  # fmt: skip
+
+
+# So many requests of one kind in a row.
+IN_A_ROW = 5
+REPEATED = "NA-ROUTE-035"
+
+
+@requirement(REPEATED)
+def reads_after_many(context: Context) -> None:
+    """GET each route of the node API after several requests in a row that are refused alike."""
+    if context.edition < SIXTH:
+        raise Skipped("later editions ask for it")
+    token = context.target.valid
+    requests: list[Asked] = [
+        ("GET", "/no-such-route-of-the-document", token, None),
+        ("GET", BALANCE.path, INVENTED, None),
+        ("POST", "/inference", token, {"max_tokens": 1}),
+        ("GET", "/wallet/send", token, None),
+    ]
+    reads = [*OPEN_READS, *AUTH_READS]
+    served = [each for each in reads if context.api("GET", each.path, credential=token).ok]
+    for asked in requests:
+        _repeat(context, asked)
+        for resource in served:
+            answer = context.api("GET", resource.path, credential=token)
+            if _is_read(answer):
+                context.holds(REPEATED, answer)
+            else:
+                _judge_after_many(context, asked, resource)
+
+
+def _repeat(context: Context, asked: Asked) -> Answer:
+    return [_ask_alone(context, asked) for _ in range(IN_A_ROW)][-1]
+
+
+def _is_read(answer: Answer) -> bool:
+    return answer.ok or answer.status in PERMITTED
+
+
+def _judge_after_many(context: Context, asked: Asked, resource: Resource) -> None:
+    """Rule on a reading after several refusals, where the next one is served each time."""
+    for _ in range(TRIES):
+        refused = _repeat(context, asked)
+        first, again = (
+            context.api("GET", resource.path, credential=context.target.valid) for _ in range(2)
+        )
+        if _is_read(first) or not again.ok:
+            return
+    why = f"after {IN_A_ROW} of {asked[0]} {asked[1]}, with status {refused.status}, GET"
+    why = f"{why} {resource.path} has status {first.status}, and then {again.status}"
+    context.fails(REPEATED, why, refused, first, again)
