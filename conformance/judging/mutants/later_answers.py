@@ -86,7 +86,38 @@ def left_in_results(body: Any, response: Response) -> None:
         response.json["text"] = body["stop"][0]
 
 
+def refuses_second(asked: Asked, response: Response) -> None:
+    """Let the first account alone read the configuration."""
+    if asked.path == f"{API}/config" and asked.authorization == f"Bearer {SECOND}":
+        response.__dict__.update(error(403, "FORBIDDEN", "the operator's").__dict__)
+
+
+def few_candidates(body: Any, response: Response) -> None:
+    """Refuse a top_k above 100."""
+    if isinstance(body.get("top_k"), int) and body["top_k"] > 100 and response.status == 200:
+        response.__dict__.update(error(400, "INVALID_PARAMETER", "top_k is too large").__dict__)
+
+
+class Tripped:
+    """Fails once behind four refusals in a row."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Count them."""
+        if response.status in (400, 401, 404, 405):
+            self.refused += 1
+            return
+        if self.refused > 3 and asked.path.startswith(API):
+            response.__dict__.update(error(500, "INTERNAL", "something went wrong").__dict__)
+        self.refused = 0
+
+
 HTTP: list[tuple[str, Http]] = [
+    ("NA-AUTH-052", refuses_second),
+    ("NA-INF-057", inference(few_candidates)),
+    ("NA-ROUTE-035", Tripped()),
     ("NA-AUTH-036", first_may_stream),
     ("NA-WALLET-070", FreeBehindRefusals()),
     ("NA-INF-056", inference(left_in_results)),
