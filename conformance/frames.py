@@ -4,6 +4,8 @@ The document shows no form of a tensor, and LZ4 frames for what is large. Only t
 read here: what the blocks of a frame contain stays compressed.
 """
 
+import struct
+
 # How an LZ4 frame begins.
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 # How files, frames and compressed data begin; their length is not that of the raw values.
@@ -16,6 +18,8 @@ _VERSION, _THIS = 0xC0, 0x40
 _BLOCK_SUMS, _SIZED, _SUM, _DICTIONARY = 0x10, 0x08, 0x04, 0x01
 # The highest bit of the size of a block says that it is not compressed.
 _STORED = 1 << 31
+_PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
+_BITS = 0xFFFFFFFF
 
 
 def is_framed(data: bytes) -> bool:
@@ -31,10 +35,26 @@ def frame_fault(data: bytes) -> str | None:
             where = "they begin" if at == 0 else f"behind {at} bytes they go on"
             return f"{where} with {data[at : at + 8].hex() or 'nothing'}, and not as an LZ4 frame"
         end = _end_of(data, at + len(LZ4_MAGIC))
+        told, own = _checksums(data, at + len(LZ4_MAGIC))
+        if told != own:
+            return f"the checksum of the descriptor of an LZ4 frame is {told:#04x}, not {own:#04x}"
         if end is None:
             return f"an LZ4 frame has no end within {len(data)} bytes"
         at = end
     return None
+
+
+def _described(flags: int) -> int:
+    """Return how long a descriptor is: flags, the largest size of a block, what is optional."""
+    return 2 + (8 if flags & _SIZED else 0) + (4 if flags & _DICTIONARY else 0)
+
+
+def _checksums(data: bytes, at: int) -> tuple[int, int]:
+    """Return the checksum behind the descriptor at this place, and the one that it has."""
+    length = _described(data[at]) if at < len(data) else 0
+    if not length or at + length >= len(data):
+        return 0, 0
+    return data[at + length], checksum_of(data[at : at + length]) >> 8 & 255
 
 
 def _end_of(data: bytes, at: int) -> int | None:
@@ -42,8 +62,8 @@ def _end_of(data: bytes, at: int) -> int | None:
     flags = data[at] if at < len(data) else 0
     if flags & _VERSION != _THIS:
         return None
-    # The flags, the largest size of a block, what is optional, and the checksum of these.
-    at += 2 + (8 if flags & _SIZED else 0) + (4 if flags & _DICTIONARY else 0) + 1
+    # The last byte is the checksum of the descriptor.
+    at += _described(flags) + 1
     while at + 4 <= len(data):
         size = int.from_bytes(data[at : at + 4], "little") & ~_STORED
         at += 4
@@ -52,3 +72,36 @@ def _end_of(data: bytes, at: int) -> int | None:
             return at if at <= len(data) else None
         at += size + (4 if flags & _BLOCK_SUMS else 0)
     return None
+
+
+def _turned(value: int, by: int) -> int:
+    value &= _BITS
+    return (value << by | value >> 32 - by) & _BITS
+
+
+def checksum_of(content: bytes) -> int:
+    """Return the checksum of LZ4 frames, which is the XXH32 with the seed 0."""
+    one, two, three, four, five = _PRIMES
+    at = 0
+    if len(content) >= 16:
+        sums = [one + two & _BITS, two, 0, -one & _BITS]
+        while at + 16 <= len(content):
+            read = struct.unpack_from("<4I", content, at)
+            sums = [
+                _turned(each + word * two, 13) * one & _BITS
+                for each, word in zip(sums, read, strict=True)
+            ]
+            at += 16
+        total = sum(_turned(each, by) for each, by in zip(sums, (1, 7, 12, 18), strict=True))
+    else:
+        total = five
+    total += len(content)
+    while at + 4 <= len(content):
+        (word,) = struct.unpack_from("<I", content, at)
+        total, at = _turned(total + word * three, 17) * four, at + 4
+    for byte in content[at:]:
+        total = _turned(total + byte * five, 11) * one
+    total &= _BITS
+    total = (total ^ total >> 15) * two & _BITS
+    total = (total ^ total >> 13) * three & _BITS
+    return total ^ total >> 16

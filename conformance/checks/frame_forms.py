@@ -7,7 +7,7 @@ not, larger or smaller ones, stored or compressed, with the size of the content 
 import struct
 from collections.abc import Iterator
 
-from conformance.frames import LZ4_MAGIC
+from conformance.frames import LZ4_MAGIC, checksum_of
 
 # What the byte behind the magic number says, beside the version of the format.
 VERSION, INDEPENDENT, SIZED, SUMMED = 0x40, 0x20, 0x08, 0x04
@@ -15,8 +15,6 @@ VERSION, INDEPENDENT, SIZED, SUMMED = 0x40, 0x20, 0x08, 0x04
 SMALL, LARGE = 0x40, 0x70
 MOST = 64 * 1024
 STORED = 1 << 31
-_PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
-_BITS = 0xFFFFFFFF
 
 
 def forms_of(content: bytes) -> Iterator[tuple[str, bytes]]:
@@ -55,36 +53,3 @@ def _zeros(more: int) -> bytes:
 def _compressed(count: int) -> bytes:
     block = _zeros(count - 1 - 19 - 5)
     return struct.pack("<I", len(block)) + block
-
-
-def _turned(value: int, by: int) -> int:
-    value &= _BITS
-    return (value << by | value >> 32 - by) & _BITS
-
-
-def checksum_of(content: bytes) -> int:
-    """Return the checksum of LZ4 frames, which is the XXH32 with the seed 0."""
-    one, two, three, four, five = _PRIMES
-    at = 0
-    if len(content) >= 16:
-        sums = [one + two & _BITS, two, 0, -one & _BITS]
-        while at + 16 <= len(content):
-            read = struct.unpack_from("<4I", content, at)
-            sums = [
-                _turned(each + word * two, 13) * one & _BITS
-                for each, word in zip(sums, read, strict=True)
-            ]
-            at += 16
-        total = sum(_turned(each, by) for each, by in zip(sums, (1, 7, 12, 18), strict=True))
-    else:
-        total = five
-    total += len(content)
-    while at + 4 <= len(content):
-        (word,) = struct.unpack_from("<I", content, at)
-        total, at = _turned(total + word * three, 17) * four, at + 4
-    for byte in content[at:]:
-        total = _turned(total + byte * five, 11) * one
-    total &= _BITS
-    total = (total ^ total >> 15) * two & _BITS
-    total = (total ^ total >> 13) * three & _BITS
-    return total ^ total >> 16

@@ -9,13 +9,14 @@ from decimal import Decimal, InvalidOperation
 
 from conformance.checks.native import document_at, mapped
 from conformance.context import Context
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
 
 ROUNDS, ROOT, SERVED, NONCE = "NT-RULE-075", "NT-RULE-076", "NT-RULE-077", "NT-RULE-079"
-STANDS = "NT-RULE-161"
+STANDS, LOOKS = "NT-RULE-161", 8
 TRIES = 3
 EXACT = "NT-RULE-087"
 # No loss of a model is exact with so few decimals.
@@ -57,6 +58,19 @@ def _judge_moving(context: Context) -> None:
     context.fails(STANDS, f"{why} while no update is accepted", listed, before, after)
 
 
+def _judge_standing(context: Context) -> None:
+    """Rule on roots that are others now and then, while nothing is accepted."""
+    for _ in range(TRIES):
+        _, history = document_at(context, "/api/training")
+        looks = [document_at(context, "/api/model") for _ in range(LOOKS)]
+        _, later = document_at(context, "/api/training")
+        roots = {brief(mapped(context, "/api/model roots", model)) for _, model in looks}
+        if len(roots) == 1 or history is None or history != later:
+            return
+    why = f"of {LOOKS} readings the model has the roots {brief(sorted(roots))}"
+    context.fails(STANDS, f"{why} while no update is accepted", *(answer for answer, _ in looks))
+
+
 @requirement(ROOT, SERVED, STANDS)
 def native_roots(context: Context) -> None:
     """GET the checkpoint and the inference info between two readings of the model's roots."""
@@ -73,6 +87,8 @@ def native_roots(context: Context) -> None:
         _judge_moving(context)
         raise Skipped("the roots of the model change all the time")
     context.holds(STANDS, before, after)
+    if context.edition >= SIXTH:
+        _judge_standing(context)
     if "/api/model/checkpoint.json root" in context.target.field_map:
         own = mapped(context, "/api/model/checkpoint.json root", checkpoint)
         apart = [str(root) for root in own if root not in roots]

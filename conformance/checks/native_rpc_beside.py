@@ -33,6 +33,8 @@ OTHERS = (
 )  # fmt: skip
 IN_PATHS = ("/rpc/net_info", "/rpc/dump_consensus_state", "/rpc?method=net_info")
 ABOVE, FEW = 1_000_000, 20
+# A node that has to wait says so.
+BUSY = 429
 
 
 def _first(result: Json, paths: tuple[str, ...]) -> str:
@@ -93,6 +95,12 @@ def native_rpc_named(context: Context) -> None:
                 why = f"the block at {height} is of the chain {brief(chain)} in /rpc"
                 context.judge(BLOCK, chain in chains, why, network, answer)
         results = [result for _, result in answers]
+        taken = [result is not None for result in results]
+        why = f"of the heights {str(height)!r} and {height} /rpc takes the first one: {taken[0]}"
+        why = f"{why}, the other one: {taken[1]}"
+        both = [answer for answer, _ in answers]
+        if all(answer.status < BUSY for answer in both):
+            context.judge(BLOCK, taken[0] == taken[1], why, *both)
         if None not in results:
             why = f"the block at {height} differs with the height as a number and as a text"
             same = results[0] == results[1]

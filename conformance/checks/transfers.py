@@ -189,7 +189,11 @@ _HEX, _ANY = ("0123456789", "abcdef", "ABCDEF"), ("0123456789", ascii_lowercase,
 
 
 @requirement(
-    "NA-WALLET-047", "NA-WALLET-065", *resource_ids("transfer"), *resource_ids("transactions")
+    "NA-WALLET-047",
+    "NA-WALLET-065",
+    "NA-ERR-064",
+    *resource_ids("transfer"),
+    *resource_ids("transactions"),
 )
 def send_to_stranger(context: Context) -> None:
     """POST /wallet/send to an address like the account's own that nobody uses, and look for it."""
@@ -201,6 +205,8 @@ def send_to_stranger(context: Context) -> None:
     body: dict[str, Json] = {"to": stranger, "amount": AMOUNT, "memo": MEMO}
     sent = context.api("POST", "/wallet/send", credential=context.target.valid, json_body=body)
     ident = (sent.json_object() or {}).get("transaction_id")
+    if sent.status in FAILED and context.edition >= SIXTH:
+        _judge_failed(context, body)
     if not sent.ok or not isinstance(ident, str) or stranger == own:
         raise Skipped(f"a transfer to an unknown address was answered with status {sent.status}")
     context.budget.charge(AMOUNT + fee_of(sent))
@@ -216,6 +222,19 @@ def send_to_stranger(context: Context) -> None:
     if context.edition >= FIFTH:
         # Behind what is judged of the first one: the budget may end here.
         _judge_case(context, own[:-CHANGED] + own[-CHANGED:].swapcase())
+
+
+def _judge_failed(context: Context, body: dict[str, Json]) -> None:
+    """Rule on a node that fails each time that somebody sends to an address that nobody uses."""
+    token = context.target.valid
+    answers = [
+        context.api("POST", "/wallet/send", credential=token, json_body=body) for _ in range(TRIES)
+    ]
+    why = f"a transfer to {brief(body['to'])} ends with {[answer.status for answer in answers]}"
+    failed = all(answer.status in FAILED for answer in answers)
+    context.judge("NA-ERR-064", not failed, why, *answers)
+    for answer in answers:
+        context.budget.charge(AMOUNT + fee_of(answer) if answer.ok else 0.0)
 
 
 def _judge_case(context: Context, address: str) -> None:
@@ -261,7 +280,7 @@ def _strangers(own: Json) -> set[str]:
         return set()
     tail = min(CHANGED, len(own) // 2)
     found = {own[:-tail] + _other(own[-tail:])}
-    if len(own) > 4 * CHANGED:
+    if len(own) >= 3 * CHANGED:
         # What addresses of a network have in common stays what it is.
         middle = own[CHANGED : 2 * CHANGED]
         found.add(own[:CHANGED] + _other(middle) + own[2 * CHANGED :])

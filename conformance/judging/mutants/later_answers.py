@@ -8,7 +8,7 @@ from conformance.judging.toy.node import SECOND
 
 API = "/api/v1"
 BALANCE, STAKE = f"{API}/wallet/balance", f"{API}/wallet/stake"
-UNSTAKE = f"{API}/wallet/unstake"
+UNSTAKE, SEND = f"{API}/wallet/unstake", f"{API}/wallet/send"
 
 
 def null_for_second(asked: Asked, response: Response) -> None:
@@ -98,6 +98,22 @@ def few_candidates(body: Any, response: Response) -> None:
         response.__dict__.update(error(400, "INVALID_PARAMETER", "top_k is too large").__dict__)
 
 
+class OnlyKnown:
+    """Fails where money is sent to an address that has shown no balance."""
+
+    def __init__(self) -> None:
+        self.known = set[str]()
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Remember the addresses of balances."""
+        if response.status != 200:
+            return
+        if asked.path == BALANCE:
+            self.known.add(response.json["address"])
+        elif asked.path == SEND and asked.body["to"] not in self.known:
+            response.__dict__.update(error(500, "INTERNAL", "something went wrong").__dict__)
+
+
 class Tripped:
     """Fails once behind four refusals in a row."""
 
@@ -118,6 +134,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-AUTH-052", refuses_second),
     ("NA-INF-057", inference(few_candidates)),
     ("NA-ROUTE-035", Tripped()),
+    ("NA-ERR-064", OnlyKnown()),
     ("NA-AUTH-036", first_may_stream),
     ("NA-WALLET-070", FreeBehindRefusals()),
     ("NA-INF-056", inference(left_in_results)),
