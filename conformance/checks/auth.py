@@ -202,7 +202,7 @@ def _judge_unserved(context: Context, resource: Resource, answer: Answer) -> Non
         context.judge("NA-AUTH-017", not answer.ok, why, answer)
 
 
-@requirement("NA-AUTH-005", "NA-AUTH-011")
+@requirement("NA-AUTH-005", "NA-AUTH-011", "NA-AUTH-053")
 def auth_valid(context: Context) -> None:
     """GET all routes with the declared token, once with the scheme in lower case."""
     for resource in AUTH_READS:
@@ -229,6 +229,11 @@ def _judge_open(context: Context) -> None:
             path = urlsplit(answer.exchange.request["url"]).path
             why = f"GET {path}, which needs no token, refuses the declared one"
             context.judge("NA-AUTH-005", answer.ok, why, answers[0], answer)
+    for resource in OPEN_READS if context.edition >= SIXTH else ():
+        plain, answer = (_read(context, resource, one) for one in (ANONYMOUS, INVENTED))
+        if plain.ok and (answer.ok or answer.status == 401):
+            why = f"GET {resource.path}, which needs no token, refuses one that is not valid"
+            context.judge("NA-AUTH-053", answer.ok, why, plain, answer)
 
 
 @requirement("NA-AUTH-006", *_ERROR_IDS)

@@ -98,6 +98,12 @@ def few_candidates(body: Any, response: Response) -> None:
         response.__dict__.update(error(400, "INVALID_PARAMETER", "top_k is too large").__dict__)
 
 
+def refuses_strangers(asked: Asked, response: Response) -> None:
+    """Refuse a token that is not valid where none is needed."""
+    if asked.path == f"{API}/network" and asked.authorization and not asked.authorized:
+        response.__dict__.update(error(401, "UNAUTHORIZED", "no such token").__dict__)
+
+
 class OnlyKnown:
     """Fails where money is sent to an address that has shown no balance."""
 
@@ -132,6 +138,7 @@ class Tripped:
 
 HTTP: list[tuple[str, Http]] = [
     ("NA-AUTH-052", refuses_second),
+    ("NA-AUTH-053", refuses_strangers),
     ("NA-INF-057", inference(few_candidates)),
     ("NA-ROUTE-035", Tripped()),
     ("NA-ERR-064", OnlyKnown()),
