@@ -3,7 +3,6 @@
 Others may use the target at the same time, so a count that is too high proves nothing by itself.
 """
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -15,7 +14,7 @@ from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.httprequest import Credential
 from conformance.httpwire import Answer
-from conformance.registry import requirement
+from conformance.registry import Pauses, requirement
 from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 
@@ -79,7 +78,7 @@ FAR_BELOW, CLOSE = 1 / 20, 0.99
 
 
 @requirement("NA-SANE-042", "NA-SANE-043")
-def inference_latency(context: Context) -> None:
+def inference_latency(context: Context) -> Pauses:
     """POST /inference several times, and compare the latencies of the metrics with its timing."""
     took_ms, answers = 0.0, list[Answer]()
     for most in (1, EARLY_TOKENS, 1, 1):
@@ -89,7 +88,7 @@ def inference_latency(context: Context) -> None:
             raise Skipped(f"POST /inference has no timing, status {answer.status}")
         took_ms += found[0]
         answers.append(answer)
-    time.sleep(SETTLED_S)
+    yield SETTLED_S
     answer, document = fetch(context, METRICS)
     figures = [
         lookup(document, f"inference.{key}")

@@ -58,7 +58,7 @@ TRUSTED = Written(others=(
     ("X-Forwarded-For", "127.0.0.1"), ("X-Real-IP", "127.0.0.1"),
 ))  # fmt: skip
 # Methods that a route has not.
-OTHER_METHODS = ("POST", "PUT", "DELETE")
+OTHER_METHODS = ("POST", "PUT", "DELETE", "OPTIONS")
 # Headers in which other interfaces have their tokens, and bodies.
 OTHER_HEADERS = ("X-API-Key", "X-Auth-Token", "X-Access-Token", "Proxy-Authorization")
 TYPES = tuple(Written(content_type=kind) for kind in ("text/plain", "application/octet-stream"))

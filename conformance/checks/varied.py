@@ -63,6 +63,8 @@ ALIKE_KEYS = (
 )
 # So many gradients of one node.
 SEVERAL = 6
+# So many rounds that have one gradient each are no chance.
+ROUNDS = 4
 # Other values of one field of a gradient.
 OTHER_VALUES: dict[str, tuple[float, ...]] = {
     "batch_size": (1, 32, 100, 300, 70_000), "loss": (0.0, 0.125, 9.75, 140.5),
@@ -213,6 +215,8 @@ def gossip_varied(context: Context) -> None:
             why = f"with {key} {value:g} a gradient is refused: {brief(answer.reason)}"
             context.judge(TAKEN, answer.accepted, why, reply, control)
     _judge_several(context, usual)
+    if context.edition >= SIXTH:
+        _judge_rounds(context, usual)
     _judge_layers(context, usual)
     if context.edition >= SIXTH:
         _judge_frames(context, usual)
@@ -250,6 +254,26 @@ def _judge_several(context: Context, usual: Fields) -> None:
         many = taken.index(False) if False in taken else len(taken)
         why = f"{many} gradients of one node are accepted, and no further one"
         context.judge(TAKEN, all(taken), why, several[min(many, SEVERAL - 1)][0], control)
+
+
+def _judge_rounds(context: Context, usual: Fields) -> None:
+    """Rule on gradients of the round that the node is in; each may not begin another one."""
+    round_id, rounds, replies = usual["round_id"], list[int](), list[Reply]()
+    for _ in range(2 * SEVERAL):
+        reply, answer = send(context, fresh(usual, round_id=round_id))
+        if answer is None or not (answer.accepted or answer.current_round > round_id):
+            return
+        if answer.accepted:
+            rounds.append(round_id)
+            replies.append(reply)
+        else:
+            round_id = answer.current_round
+        if len(rounds) == ROUNDS:
+            break
+    if len(rounds) == ROUNDS:
+        why = f"gradients one after another are accepted in the rounds {brief(rounds)} alone"
+        stands = any(later == earlier for earlier, later in pairwise(rounds))
+        context.judge(EACH, stands, why, *replies)
 
 
 def _judge_layers(context: Context, usual: Fields) -> None:

@@ -79,13 +79,13 @@ def metrics_watched(context: Context) -> None:
 
 
 @requirement("NA-SANE-027", "NA-SANE-069")
-def metrics_moving(context: Context) -> None:
+def metrics_moving(context: Context) -> Pauses:
     """GET the metrics before and after a generation, some seconds apart."""
     first_answer, first = _metrics(context)
     asked = context.infer({"prompt": "Hello", "max_tokens": 1})
     if not asked.ok:
         raise Skipped(f"POST /inference was answered with status {asked.status}")
-    time.sleep(LATER_S)
+    yield LATER_S
     second_answer, second = _metrics(context)
     totals = [lookup(look, "inference.requests_total") for look in (first, second)]
     stamps = [look.get("timestamp") for look in (first, second)]
