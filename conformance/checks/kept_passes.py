@@ -62,7 +62,8 @@ def send_kept(context: Context, way: Fields, **named: str) -> Kept | None:
     ids = {"session_id": fresh_id(), "request_id": fresh_id(), **named}
     reply = send_forward(context, metadata_of(context), **ids, **way)
     answer = reply.message
-    shape = gradient_shape(context, answer) if answer is not None and answer.success else []
+    made = answer is not None and answer.success
+    shape = gradient_shape(context, answer, way.get("hidden_shape")) if made else []
     if not shape:
         return None
     shard = pipeline_of(context)["shard"]

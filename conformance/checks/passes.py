@@ -13,7 +13,7 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,16 +138,17 @@ def _message(fields: Mapping[str, Any]) -> Any:
     return messages.make("PipelineForwardRequest", **request)
 
 
-def gradient_shape(context: Context, answer: Any) -> list[int]:
+def gradient_shape(context: Context, answer: Any, sent: Sequence[int] | None = None) -> list[int]:
     """Return the shape of a gradient for the answer to a pass, empty if it can have none.
 
     It is that of what came back: of the hidden states, or of the logits where there are no others.
-    Where a node was found to take the other one of the two, it is that one. No gradient is made for
-    more values than the suite has memory for, whatever the answer says.
+    Where a node was found to take the other one of the two, it is that one; the hidden states are
+    those that were ``sent``, by default as declared. No gradient is made for more values than the
+    suite has memory for, whatever the answer says.
     """
     shape = list(answer.hidden_shape if answer.hidden_states else answer.logits_shape)
     if context.service.other_gradients and answer.logits:
-        states = [*answer.logits_shape[:-1], hidden_shape(context)[-1]]
+        states = list(sent or hidden_shape(context))
         shape = list(answer.logits_shape) if answer.hidden_states else states
     fits = len(shape) <= MOST_AXES and all(0 < size <= MOST_VALUES for size in shape)
     return shape if fits and math.prod(shape) <= MOST_VALUES else []

@@ -100,18 +100,18 @@ def send_gradients(
 
     Those that are turned round have other values.
     """
-    reply, refused = _sent(context, named, passed, turned=turned)
+    shape = passes.gradient_shape(context, passed)
+    reply, refused = _sent(context, named, passed, shape, turned=turned)
     if refused:
         raise Skipped(refused)
     return reply
 
 
 def _sent(
-    context: Context, named: dict[str, str], passed: Any, *, turned: bool = False
+    context: Context, named: dict[str, str], passed: Any, shape: list[int], *, turned: bool = False
 ) -> tuple[Reply, str]:
     """Send the gradients of a pass; return the answer, and why they are refused if they are."""
     declared = context.target.pipeline
-    shape = passes.gradient_shape(context, passed)
     values = values_for(shape)[:: -1 if turned else 1]
     message = messages.make(
         BACK_REQUEST,
@@ -135,8 +135,8 @@ def _return(context: Context, url: str, **fields: Any) -> Returned:
     """
     scene = Scene(context.peer)
     named, passed = send_from(context, url, **fields)
-    reply, refused = _sent(context, named, passed)
-    shape = passes.gradient_shape(context, passed)
+    shape = passes.gradient_shape(context, passed, fields.get("hidden_shape"))
+    reply, refused = _sent(context, named, passed, shape)
     returned = Returned((named["session_id"], named["request_id"]), reply, shape, scene)
     if refused and not returned.calls:
         raise Skipped(refused)
@@ -352,7 +352,7 @@ def _refuse_beside(context: Context, codes: dict[tuple[str, str], str]) -> None:
         with suppress(Skipped):
             named, passed = send_from(context, urls[0])
             codes[named["session_id"], named["request_id"]] = code
-            _sent(context, named, passed)
+            _sent(context, named, passed, passes.gradient_shape(context, passed))
 
 
 def _of(calls: list[Call], ids: tuple[str, str]) -> list[Call]:

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from http.client import HTTPException
 from multiprocessing.queues import Queue
@@ -23,9 +24,11 @@ from urllib.parse import urlsplit
 
 from conformance.catalogue import Level
 from conformance.editions import DRAFT
+from conformance.ended import Run
 from conformance.judging.stranger.strangers import Stranger
 from conformance.peer.callback import listening
-from conformance.peer.peer import Peer
+from conformance.peer.command import judged_as_client
+from conformance.peer.peer import Patience, Peer, Setup
 from conformance.probe import probe
 from conformance.run import Runner
 from conformance.target import Target, documented_grpc_address, make_target, read_file
@@ -35,6 +38,8 @@ APART = 10
 # In whole units of the currency: enough for all that a run may spend at any of the nodes.
 BUDGET = 400.0
 STARTS_WITHIN_S = 60.0
+# These nodes come to a peer as soon as they start, if they come at all.
+AS_A_CLIENT = Setup(patience=Patience(first_s=15.0, recover_s=30.0, idle_s=20.0))
 SOUND, FAULT, PECULIAR = "", "--fault", "--peculiar"
 
 
@@ -69,6 +74,11 @@ class Outcome:
     """Checks that ended with an error of their own, or why the node did not start."""
 
     @property
+    def seen(self) -> bool:
+        """Whether anything was found, or the run is none."""
+        return bool(self.violated or self.advised or self.broke)
+
+    @property
     def switch(self) -> Switch:
         """What the node was started with."""
         return Switch(self.option, self.ident)
@@ -98,26 +108,42 @@ def target_at(stranger: Stranger, port: int, ident: str) -> Target:
 def judge(stranger: Stranger, port: int, switch: Switch, only: tuple[str, ...] = ()) -> Outcome:
     """Start the node with a switch, and run the suite against it, all of it or ``only`` a part.
 
-    A run against a fault ends with the first check that finds a MUST violated. The part is named by
-    the ids of requirements.
+    A run against a fault ends with the first check that finds a MUST violated. A fault of which it
+    has seen nothing is one of the node as a client, perhaps: so the node is started once more, and
+    judged by `meshnode-conformance peer`. The part is named by the ids of requirements.
     """
     began = time.monotonic()
     target = target_at(stranger, port, switch.ident)
     target = replace(target, grpc=documented_grpc_address(target.url))
-    with listening(target, None) as peer:
-        return _judge(stranger, switch, target, peer, began, only)
+    try:
+        with listening(target, None) as peer, _started(stranger, switch, port, peer):
+            found = probe(target)
+            if not found.profiles:
+                shown = ("GEN-013",), ("nothing answers as the document describes",)
+                return Outcome(switch.option, switch.ident, *shown[:1], why=shown[1])
+            told = replace(target, profiles=found.profiles, grpc=found.grpc, absent=found.absent)
+            run = Runner(told, only=only, first_violation=switch.option == FAULT, peer=peer).run()
+        outcome = _outcome(switch, run, began)
+        if outcome.seen or only or switch.option != FAULT or not stranger.peer_option:
+            return outcome
+        with Peer(AS_A_CLIENT) as peer, _started(stranger, switch, port, peer):
+            run = Runner(judged_as_client(target), first_violation=True, peer=peer).run()
+    except NotStarted as reason:
+        return Outcome(switch.option, switch.ident, broke=(str(reason),))
+    return replace(_outcome(switch, run, began), proved=outcome.proved)
 
 
-def _judge(
-    stranger: Stranger, switch: Switch, target: Target, peer: Peer | None, began: float,
-    only: tuple[str, ...],
-) -> Outcome:  # fmt: skip
-    port = urlsplit(target.url).port or 80
+class NotStarted(Exception):
+    """The node does not answer, or something else does."""
+
+
+@contextmanager
+def _started(stranger: Stranger, switch: Switch, port: int, peer: Peer | None) -> Iterator[None]:
+    """Run the node with a switch, and tell it of the peer. Raises `NotStarted`."""
     told = stranger.told(urlsplit(peer.url).netloc) if peer else ()
     if _taken(port):
         # The run would be one against that program.
-        why = f"another program listens at port {port}"
-        return Outcome(switch.option, switch.ident, broke=(why,))
+        raise NotStarted(f"another program listens at port {port}")
     node = subprocess.Popen(
         [*stranger.command, "--port", str(port), *told, *switch.arguments],
         cwd=stranger.node,
@@ -126,17 +152,14 @@ def _judge(
     )
     try:
         if not _answers(port, node):
-            return Outcome(switch.option, switch.ident, broke=("the node does not answer",))
-        found = probe(target)
-        if not found.profiles:
-            shown = ("GEN-013",), ("nothing answers as the document describes",)
-            return Outcome(switch.option, switch.ident, *shown[:1], why=shown[1])
-        target = replace(target, profiles=found.profiles, grpc=found.grpc, absent=found.absent)
-        first = switch.option == FAULT
-        run = Runner(target, only=only, first_violation=first, peer=peer).run()
+            raise NotStarted("the node does not answer")
+        yield
     finally:
         node.kill()
         node.wait()
+
+
+def _outcome(switch: Switch, run: Run, began: float) -> Outcome:
     violated = [item for item in run.results if item.standing is Standing.VIOLATED]
     must = [item for item in violated if item.requirement.level is Level.MUST]
     return Outcome(

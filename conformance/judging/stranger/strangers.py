@@ -242,4 +242,12 @@ STRANGERS = {
         build=("./build",),
         peer_option="--peer",
     ),
+    "sixteenth": Stranger(
+        HERE / "sixteenth",
+        ("./run",),
+        (sys.executable, "-c", _BY_TABLES),
+        14800,
+        build=("./build",),
+        peer_option="--peer",
+    ),
 }

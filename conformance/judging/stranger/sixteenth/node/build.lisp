@@ -1,0 +1,11 @@
+(require :sb-bsd-sockets)
+(setf sb-impl::*default-external-format* :utf-8 sb-alien::*default-c-string-external-format* :utf-8)
+(setf *compile-verbose* nil *compile-print* nil)
+(declaim (sb-ext:muffle-conditions sb-ext:compiler-note style-warning))
+(defvar cl-user::*dir* (directory-namestring *load-truename*))
+(dolist (f '("base" "hufftable" "state" "http" "native" "h2" "grpc" "faults" "main"))
+  (progn
+    (multiple-value-bind (fasl w fail) (compile-file (concatenate 'string cl-user::*dir* "src/" f ".lisp") :output-file (concatenate 'string cl-user::*dir* "out/" f ".fasl"))
+      (declare (ignore w)) (when (and fail (null fasl)) (format t "FAILED ~a~%" f) (sb-ext:exit :code 1)) (load fasl))))
+(setf (sb-ext:bytes-consed-between-gcs) (* 100 1024 1024))
+(sb-ext:save-lisp-and-die (concatenate 'string cl-user::*dir* "out/node") :executable t :toplevel (lambda () (sb-ext:disable-debugger) (node::main)) :save-runtime-options t)
