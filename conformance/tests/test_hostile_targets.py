@@ -269,3 +269,13 @@ def test_a_shape_that_nobody_has_memory_for_makes_no_gradient(shape: list[int]) 
     assert gradient_shape(context, logits) == []
     states = messages.make("PipelineForwardResponse", hidden_states=b"few", hidden_shape=shape)
     assert gradient_shape(context, states) == []
+
+
+def test_gradients_of_hidden_states_have_the_shape_that_was_sent() -> None:
+    last = messages.make("PipelineForwardResponse", logits=b"few", logits_shape=[1, 1, 32])
+    service = Service()
+    service.other_gradients = True
+    target = SimpleNamespace(pipeline={"hidden_shape": [1, 4, 16]})
+    context: Any = SimpleNamespace(service=service, target=target)
+    assert gradient_shape(context, last) == [1, 4, 16]
+    assert gradient_shape(context, last, [1, 5, 16]) == [1, 5, 16]
