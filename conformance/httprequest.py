@@ -1,7 +1,7 @@
 """HTTP requests of the suite before they are sent, and the credentials that they show."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from conformance.commands import curl
@@ -30,8 +30,8 @@ class Written:
 
     accept: str = "*/*"
     content_type: str = "application/json"
-    lower: bool = False
-    """Whether the names of the headers are in lower case."""
+    spelt: Callable[[str], str] = str
+    """How the name of a header is written, given as it usually is."""
     chunked: bool = False
     """Whether the body comes in chunks, without a length."""
     others: tuple[tuple[str, str], ...] = ()
@@ -67,7 +67,7 @@ class Request:
             headers["Authorization"] = self.credential.header
         if self.written.chunked:
             headers["Transfer-Encoding"] = "chunked"
-        return {k.lower(): v for k, v in headers.items()} if self.written.lower else headers
+        return {self.written.spelt(name): value for name, value in headers.items()}
 
     @property
     def can_follow(self) -> bool:

@@ -331,8 +331,7 @@ class HttpClient:
         url = self.base_url + request.path
         sent: dict[str, Any] = {"method": request.method, "url": url, "headers": request.headers()}
         if request.credential.header is not None:
-            name = "authorization" if request.written.lower else "Authorization"
-            sent["headers"][name] = request.credential.shown
+            sent["headers"][request.written.spelt("Authorization")] = request.credential.shown
         if request.content is not None:
             sent["body"] = shown(request.content)
         return self._journal.write(

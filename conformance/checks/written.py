@@ -6,8 +6,9 @@ of a body and a charset beside its media type. So what was accepted once is acce
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from conformance.catalogue import Effect
 from conformance.checks.config import nested, patch, read_config
@@ -176,19 +177,26 @@ def _rows(answer: Answer) -> list[Json]:
 
 @requirement(NAMES)
 def header_names(context: Context) -> None:
-    """GET and POST with the names of all headers in lower case."""
-    lower = Written(lower=True)
-    for resource in AUTH_READS:
-        usual, small = (
+    """GET and POST with the names of all headers in small letters, and in capitals."""
+    for resource, spelt in product(AUTH_READS, _spellings(context)):
+        usual, other = (
             context.api("GET", resource.path, credential=context.target.valid, written=written)
-            for written in (USUAL, lower)
+            for written in (USUAL, Written(spelt=spelt))
         )
-        if usual.ok and small.status not in OTHER_REASONS:
-            why = f"GET {resource.path} with authorization for Authorization: {small.status}"
-            context.judge(NAMES, small.ok, why, usual, small)
+        if usual.ok and other.status not in OTHER_REASONS:
+            name = spelt("Authorization")
+            why = f"GET {resource.path} with {name} for Authorization: {other.status}"
+            context.judge(NAMES, other.ok, why, usual, other)
     asked = Asked("POST", "/inference", GENERATED, ("usage.prompt_tokens",))
     control = _ask(context, asked, encoded(asked.body))
     if not control.ok:
         raise Skipped(f"POST /inference was answered with status {control.status}")
-    answer = _ask(context, asked, encoded(asked.body), lower)
-    _judge_same(context, NAMES, "with names of headers in lower case", asked, control, answer)
+    for spelt in _spellings(context):
+        answer = _ask(context, asked, encoded(asked.body), Written(spelt=spelt))
+        what = f"with the names of headers like {spelt('Authorization')}"
+        _judge_same(context, NAMES, what, asked, control, answer)
+
+
+def _spellings(context: Context) -> tuple[Callable[[str], str], ...]:
+    """Return ways to write the name of a header."""
+    return (str.lower, str.upper) if context.edition >= SIXTH else (str.lower,)
