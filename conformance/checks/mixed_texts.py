@@ -7,11 +7,12 @@ that the same prompt has by itself, and only where the node has repeated that te
 import random
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from conformance.checks.effects import PROMPT, letters
 from conformance.checks.money import TRIES
 from conformance.context import Context
+from conformance.editions import SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import Credential
 from conformance.httpwire import Answer
@@ -20,6 +21,7 @@ from conformance.registry import requirement
 from conformance.sse import read
 from conformance.strictjson import Json, brief
 
+BEGINS = "NA-INF-058"
 # Tokens of the text that is taken apart, and of those that are asked for.
 WHOLE = 32
 LIMITS = (6, 17, WHOLE, WHOLE, WHOLE)
@@ -175,7 +177,7 @@ def fault_of(drawn: Drawn, whole: str, found: str) -> str | None:
     return "lacks letters within it" if lacks else None
 
 
-@requirement("NA-INF-045", *sorted(stream_ids()))
+@requirement("NA-INF-045", BEGINS, *sorted(stream_ids()))
 def mixed_texts(context: Context) -> None:
     """POST /inference with drawn parameters beside one another, and compare with the whole text."""
     plain = Drawn(WHOLE, (), stream=False, account=context.target.valid)
@@ -185,6 +187,8 @@ def mixed_texts(context: Context) -> None:
         raise Skipped("no text to take apart")
     whole = text.removeprefix(PROMPT)
     before = plain
+    if context.edition >= SIXTH:
+        _judge_beginnings(context, plain)
     for drawn in _draws(context, whole):
         with suppress(_Refused):
             _judge(context, whole, (plain, before, drawn), first)
@@ -192,6 +196,23 @@ def mixed_texts(context: Context) -> None:
     if first.exchange.took_ms < FAST_MS:
         # What its events have is judged in every stream; a slow model would take long for it.
         context.infer({**plain.body, "max_tokens": ENDLESS, "stream": True})
+
+
+def _judge_beginnings(context: Context, plain: Drawn) -> None:
+    """Rule on texts of fewer tokens, which are compared with the whole one on both sides."""
+    for limit in LIMITS[:2]:
+        wrong = list[str]()
+        for _ in range(TRIES):
+            before, whole = _text(context, plain)
+            answer, found = _text(context, replace(plain, limit=limit))
+            after, again = _text(context, plain)
+            # Its last letters may be half of what they become.
+            if whole != again or whole.startswith(found[:-LEAST]):
+                break
+            wrong.append(found)
+        why = f"the text of {limit} tokens is {brief(found)}, that of {WHOLE} {brief(whole)}"
+        held = len(wrong) < TRIES or len(set(wrong)) > 1
+        context.judge(BEGINS, held, why, before, answer, after)
 
 
 def _judge(context: Context, whole: str, asked: tuple[Drawn, Drawn, Drawn], first: Answer) -> None:

@@ -104,6 +104,12 @@ def refuses_strangers(asked: Asked, response: Response) -> None:
         response.__dict__.update(error(401, "UNAUTHORIZED", "no such token").__dict__)
 
 
+def otherwise_if_short(body: Any, response: Response) -> None:
+    """Begin a text of a few tokens otherwise."""
+    if body.get("max_tokens") in (6, 17) and not body.get("stop") and response.json:
+        response.json["text"] = response.json["text"].swapcase()
+
+
 class OnlyKnown:
     """Fails where money is sent to an address that has shown no balance."""
 
@@ -140,6 +146,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-AUTH-052", refuses_second),
     ("NA-AUTH-053", refuses_strangers),
     ("NA-INF-057", inference(few_candidates)),
+    ("NA-INF-058", inference(otherwise_if_short)),
     ("NA-ROUTE-035", Tripped()),
     ("NA-ERR-064", OnlyKnown()),
     ("NA-AUTH-036", first_may_stream),
