@@ -347,17 +347,29 @@ def dht_store_number(context: Context) -> None:
 @requirement("GR-CODE-011", "GR-CODE-015")
 def dht_statuses(context: Context) -> None:
     """Search for IDs and keys of other lengths, and store under them; judge the statuses."""
+    served = set[str]()
+    if context.edition >= SIXTH:
+        usual = _searches(NODE_ID_BYTES)
+        served = {name for name, request in usual if context.grpc.call(name, request).ok}
     for length in LENGTHS:
-        name = os.urandom(length)
-        for operation, request in (
-            ("DHTFindNode", messages.make("DHTFindNodeRequest", sender=SENDER, target_id=name)),
-            ("DHTFindValue", messages.make("DHTFindValueRequest", sender=SENDER, key=name)),
-        ):
-            _judge_length(context, operation, length, context.grpc.call(operation, request))
+        for operation, request in _searches(length):
+            reply = context.grpc.call(operation, request)
+            # An operation that is not there ends so, too.
+            if reply.code not in (UNKNOWN, *OF_AUTHENTICATION) or operation in served:
+                _judge_length(context, operation, length, reply)
+
+
+def _searches(length: int) -> tuple[tuple[str, Any], ...]:
+    """Return searches for an ID and for a key of so many bytes."""
+    name = os.urandom(length)
+    return (
+        ("DHTFindNode", messages.make("DHTFindNodeRequest", sender=SENDER, target_id=name)),
+        ("DHTFindValue", messages.make("DHTFindValueRequest", sender=SENDER, key=name)),
+    )
 
 
 def _judge_length(context: Context, operation: str, length: int, reply: Reply) -> None:
-    if reply.code not in (UNKNOWN, *OF_AUTHENTICATION):
+    if reply.code not in OF_AUTHENTICATION:
         why = f"{operation} with {length} bytes ends with {reply.code}: {reply.details}"
         context.judge("GR-CODE-011", reply.code in DOCUMENTED_CODES, why, reply)
         if context.edition >= FIFTH and context.may_rule_on("GR-CODE-015"):

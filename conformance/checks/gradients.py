@@ -8,6 +8,7 @@ weight follows from it. If none is accepted, nothing is judged.
 import hashlib
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -15,6 +16,7 @@ from typing import Any
 
 from conformance import messages
 from conformance.checks.forms import FRAME, encode
+from conformance.checks.frame_forms import forms_of
 from conformance.checks.node_reads import CONFIG
 from conformance.checks.passes import BUSY, layers_of
 from conformance.checks.rpc import FAR_ROUND
@@ -117,6 +119,22 @@ def _look(context: Context) -> None:
             return
         why = f"{reply.code} {reply.details}" if answer is None else brief(answer.reason)
     known.no_gradient = f"none of the usual form is accepted: {why}"
+    if context.edition >= SIXTH:
+        _look_in_frames(context, plain, [*listed, *further], layer)
+
+
+def _look_in_frames(
+    context: Context, plain: dict[str, Any], rounds: Sequence[int], layer: int
+) -> None:
+    """Look for a gradient that is accepted in another form of an LZ4 frame."""
+    content = bytes(4 * VALUES)
+    for (_, frame), round_id, name in product(forms_of(content), rounds, NAMES):
+        layers = {name.format(layer): frame}
+        fields = {**plain, "ttl": 0, "round_id": round_id, "layer_gradients": layers}
+        _, answer = send(context, fresh(fields))
+        if answer is not None and answer.accepted:
+            context.service.found_gradient = fields
+            return
 
 
 def _configured_batch(context: Context) -> list[int]:

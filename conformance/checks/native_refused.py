@@ -23,7 +23,7 @@ FAILS, NO_BLOCK, NO_KEY, CAPITALS = "NT-RULE-140", "NT-RULE-141", "NT-RULE-142",
 NO_PATH, ONLY_READ, TOKEN = "NT-RULE-144", "NT-RULE-145", "NT-RULE-146"
 OTHER_KEY, OTHER_ID, LONGER = "NT-RULE-027", "NT-RULE-147", "NT-RULE-148"
 Query = dict[str, object]
-NO_HEIGHTS = ("none", "-1", "0")
+NO_HEIGHTS = ("none", "-1", "0", "2x")
 ODD: tuple[tuple[str, Query], ...] = (
     *((f"/api/block/{name}", {}) for name in (*NO_HEIGHTS, "1.5")),
     ("/api/account", {}), ("/api/account", {"public_key": "none"}),

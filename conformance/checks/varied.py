@@ -13,7 +13,7 @@ from typing import Any
 from conformance.checks.again import run_again
 from conformance.checks.forms import FRAME
 from conformance.checks.frame_forms import forms_of, stored
-from conformance.checks.gradients import fresh, gradient_of, of_layers, send
+from conformance.checks.gradients import VALUES, fresh, gradient_of, of_layers, send
 from conformance.checks.kept_passes import Fields, is_taken, kept_way, send_back, send_kept
 from conformance.checks.mixed_passes import (
     BOTH,
@@ -228,10 +228,14 @@ def _judge_frames(context: Context, usual: Fields) -> None:
     """Rule on gradients with the same values in frames that are written otherwise."""
     name, frame = next(iter(usual["layer_gradients"].items()), ("", b""))
     content = frame[len(FRAME) + 4 : -4]
-    if frame != FRAME + stored(content) + bytes(4):
+    others = dict(forms_of(content))
+    if frame in dict(forms_of(bytes(4 * VALUES))).values():
+        # In the usual form none was accepted.
+        others = {"nothing but its blocks": FRAME + stored(bytes(4 * VALUES)) + bytes(4)}
+    elif frame != FRAME + stored(content) + bytes(4):
         # The operator's, whose content nobody here reads.
         return
-    for what, other in forms_of(content):
+    for what, other in others.items():
         reply, answer = send(context, fresh({**usual, "layer_gradients": {name: other}}))
         control, again = send(context, fresh(usual))
         if answer is not None and again is not None and again.accepted:
