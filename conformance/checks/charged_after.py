@@ -6,6 +6,7 @@ A charge that is settled at once is so whatever was asked before, also on the sa
 from collections.abc import Callable
 from functools import partial
 
+from conformance.checks.auth import INVENTED
 from conformance.checks.charges import SETTLED_S, taken
 from conformance.checks.money import EXACT, TRIES, money_in, read_money
 from conformance.checks.node_reads import BALANCE
@@ -71,6 +72,8 @@ def _judge_after(context: Context, body: Body) -> None:
             context.api, "POST", "/wallet/send", credential=first, json_body=to_itself
         ),
     }
+    if context.edition >= SIXTH:
+        before["one with no valid token"] = partial(context.infer, body, credential=INVENTED)
     for name, ask in before.items():
         free, dear = list[tuple[Answer, Answer]](), list[tuple[str, Answer, Answer]]()
         for turn in range(TRIES):
@@ -108,6 +111,7 @@ def _judge_behind(context: Context, body: Body) -> None:
         "a refused one": ("/inference", first, {"max_tokens": 1}),
         "a refused transfer": ("/wallet/send", first, {**to_itself, "amount": -AMOUNT}),
         "a transfer": ("/wallet/send", first, to_itself),
+        "one with no valid token": ("/inference", INVENTED, body),
     }
     for name, (path, account, before) in asked.items():
         free = list[tuple[Answer, ...]]()

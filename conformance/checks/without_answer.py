@@ -34,7 +34,7 @@ from conformance.checks.signed_requests import (
     state_of,
 )
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -198,6 +198,9 @@ def _judge_gain(context: Context, begun: Unanswered, after: Account) -> None:
     if len(had) == len(has):
         gains = {now - then for then, now in zip(had, has, strict=True)} - {0}
         single = {begun.made.cost, *atoms_of(prices)}
+        if context.edition >= SIXTH:
+            # A second refund is the price, without a fee that is not given back.
+            single |= {one - other for one, other in product(single, single) if one > other}
         both = {one + other for one, other in product(single, single) if begun.other is not None}
         wrong = gains & (single | both)
         why = f"{brief(begun.before.money)} before it, and {brief(after.money)} after its refund"

@@ -8,7 +8,7 @@ How an entry is shown while it is settled is not said, so it may change once.
 import threading
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from conformance.findings import Findings
 from conformance.httprequest import Credential
@@ -291,7 +291,9 @@ def _judge_transfer(
         findings.judge(OF_OTHERS, held, why, sent.exchange, answer)
         if held and is_number(amount := row.get("amount")) and row.get("type") != "fee":
             why = f"{sent.amount:g} were received, and are listed as {brief(row, 160)}"
-            findings.judge(RECEIVED, _is_amount(sent, amount), why, sent.exchange, answer)
+            # He has the amount, and not the fee.
+            whole = _is_amount(replace(sent, fee=0.0), amount)
+            findings.judge(RECEIVED, whole, why, sent.exchange, answer)
 
 
 def _is_amount(sent: Sent, amount: float) -> bool:
