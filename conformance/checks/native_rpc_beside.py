@@ -99,7 +99,7 @@ def native_rpc_named(context: Context) -> None:
         why = f"of the heights {str(height)!r} and {height} /rpc takes the first one: {taken[0]}"
         why = f"{why}, the other one: {taken[1]}"
         both = [answer for answer, _ in answers]
-        if all(answer.status < BUSY for answer in both):
+        if any(taken) and all(answer.status < BUSY for answer in both):
             context.judge(BLOCK, taken[0] == taken[1], why, *both)
         if None not in results:
             why = f"the block at {height} differs with the height as a number and as a text"
