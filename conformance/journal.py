@@ -74,7 +74,7 @@ class Journal:
             request=self._redactor.value(request),
             response=self._redactor.value(response),
             fault=self._redactor.text(fault) if fault else None,
-            reproduce=self._redactor.text(reproduce),
+            reproduce=self._redactor.command(reproduce),
         )
         with self._lock:
             exchange = replace(draft, number=len(self.exchanges) + 1)

@@ -34,6 +34,12 @@ class Redactor:
             text = form.sub(shown, text)
         return text
 
+    def command(self, line: str) -> str:
+        """Return a line for a shell without secrets, which has variables in their places."""
+        for form, shown in self._forms:
+            line = form.sub(lambda found, name=shown: _variable(found, name), line)  # type: ignore[misc]
+        return line
+
     def value(self, value: Any) -> Any:
         """Return a JSON value without secrets. Keys stay as they are: the suite chose them."""
         if isinstance(value, str):
@@ -52,6 +58,12 @@ _SHORT = 8
 def _pattern(form: str) -> re.Pattern[str]:
     escaped = re.escape(form)
     return re.compile(escaped if len(form) >= _SHORT else rf"(?<!\w){escaped}(?!\w)")
+
+
+def _variable(found: re.Match[str], name: str) -> str:
+    """Return a variable as it stands where it was found: a shell reads none between quotes."""
+    quoted = found.string.count("'", 0, found.start()) % 2 == 1
+    return f"""'"{name}"'""" if quoted else name
 
 
 def _forms(secret: str) -> set[str]:

@@ -354,9 +354,7 @@ def dht_statuses(context: Context) -> None:
     for length in LENGTHS:
         for operation, request in _searches(length):
             reply = context.grpc.call(operation, request)
-            # An operation that is not there ends so, too.
-            if reply.code not in (UNKNOWN, *OF_AUTHENTICATION) or operation in served:
-                _judge_length(context, operation, length, reply)
+            _judge_length(context, operation, length, reply, served=operation in served)
 
 
 def _searches(length: int) -> tuple[tuple[str, Any], ...]:
@@ -368,8 +366,11 @@ def _searches(length: int) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def _judge_length(context: Context, operation: str, length: int, reply: Reply) -> None:
-    if reply.code not in OF_AUTHENTICATION:
+def _judge_length(
+    context: Context, operation: str, length: int, reply: Reply, *, served: bool = False
+) -> None:
+    # An operation that is not there ends as unknown, too.
+    if reply.code not in OF_AUTHENTICATION and (served or reply.code != UNKNOWN):
         why = f"{operation} with {length} bytes ends with {reply.code}: {reply.details}"
         context.judge("GR-CODE-011", reply.code in DOCUMENTED_CODES, why, reply)
         if context.edition >= FIFTH and context.may_rule_on("GR-CODE-015"):

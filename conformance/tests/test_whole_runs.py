@@ -70,7 +70,8 @@ OF_FEW_SIZES = (
     r"Pipeline\w+ (training_labels|past_key_values|use_cache).*",
     r"POST .*/(stake|unstake) amount",
     # Shares and times, and switches.
-    r".* (temperature|top_p|_|learning_rate|timestamp|enabled|stream|include_usage|round_id|ttl)",
+    r".* (temperature|top_p|_|debug|learning_rate|timestamp|enabled|stream|include_usage)",
+    r".* (round_id|ttl)",
     # A sender is drawn for DHTPing, and the same one searches; a node has so many threads.
     r"DHT(Find\w+|Store) sender .*", r".* (cpu_threads|stop length|not_in_the_document)",
     # What the document does not show, and where the suite's own node is.
