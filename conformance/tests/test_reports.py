@@ -50,7 +50,7 @@ def test_the_report_fits_its_published_schema(toy: Serving, tmp_path: Path) -> N
     schema = json.loads(schema_path.read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     toy.node.http_hook = on("/api/v1/status", put("peer_count", "many"))
-    assert run(toy, "--token", TOKEN, "--out", str(tmp_path), "--allow", "spend,mutate") == 1
+    assert run(toy, "--token", TOKEN, "--out", str(tmp_path), "--allow", "mutate") == 1
     built = json.loads((tmp_path / "report.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(built)
     assert [item["id"] for item in built["requirements"]] == list(load())
