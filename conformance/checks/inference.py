@@ -128,7 +128,7 @@ def inference_parameters(context: Context) -> None:
         idents = [ACCEPTED[key] for key in body if key in ACCEPTED]
         if answer.status in (400, 422):
             idents = _blamed(context, body)
-        elif answer.status == 500 and _always_fails(context, body):
+        elif answer.status == 500 and always_fails(context, body):
             for blamed in _blamed(context, body):
                 context.fails(blamed, f"always status 500 to {brief(body)}", answer)
             return
@@ -190,7 +190,7 @@ def _judge_accept(context: Context) -> None:
             context.judge(ident, streamed == stream, why, answer)
 
 
-def _always_fails(context: Context, body: dict[str, Json]) -> bool:
+def always_fails(context: Context, body: dict[str, Json]) -> bool:
     """Whether a body ends with 500 twice more, and its prompt alone does not."""
     if context.edition < EVERYWHERE_SINCE:
         return False

@@ -1,6 +1,7 @@
 """Interface 6: POST /inference with stream true. Its events are judged in `passive.events`."""
 
 from conformance import strategies
+from conformance.checks.inference import always_fails
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
 from conformance.editions import FIFTH, SIXTH
@@ -13,15 +14,13 @@ from conformance.passive.resources import SINCE as EVERYWHERE_SINCE
 from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.sse import read
-from conformance.strictjson import Json, is_int
+from conformance.strictjson import Json, brief, is_int
 
 # More tokens than a default, or a buffer of a hundred, has room for; and the first edition that
 # asks for so many.
 LONG, LONG_SINCE = 130, 4
 # So long a connection may take to end after the last event.
 ENDS_WITHIN_S = 5.0
-# What a server answers that has failed.
-FAILED = 500
 
 
 @requirement(
@@ -39,12 +38,6 @@ def inference_stream(context: Context) -> None:
     _ask(context, {"prompt": "Once upon a time", "max_tokens": 8, "stream": True})
     if context.edition >= LONG_SINCE:
         _ask(context, {"prompt": "Once upon a time", "max_tokens": LONG, "stream": True})
-
-
-def _fails_alone(context: Context, body: dict[str, Json]) -> bool:
-    """Whether a stream ends with 500 twice more, and the same request for a result does not."""
-    again = [context.infer(body).status for _ in range(2)]
-    return again == [FAILED, FAILED] and context.infer({**body, "stream": False}).ok
 
 
 def _whole(context: Context, body: dict[str, Json]) -> Answer:
@@ -71,8 +64,8 @@ def _ask(context: Context, body: dict[str, Json]) -> None:
     answer = _whole(context, body)
     if answer.status in (*ABSENT, 401, 403):
         raise Skipped(f"POST /inference was answered with status {answer.status}")
-    if answer.status == FAILED and context.edition >= SIXTH and _fails_alone(context, body):
-        why = f"always status {FAILED} to {body}, and a result without stream"
+    if answer.status == 500 and context.edition >= SIXTH and always_fails(context, body):
+        why = f"always status 500 to {brief(body)}, and a result without stream"
         context.fails("NA-INF-011", why, answer)
         return
     if answer.status == 402 or answer.status >= 500:
