@@ -51,6 +51,8 @@ class Memory:
     """How many tokens the results have had, without those of streams."""
     made_before: tuple[float, float] | None = None
     """How many tokens the first metrics had, and the results by then."""
+    uncounted: int = 0
+    """How many waits for the metrics to count something have run out since one did not."""
     proofs: dict[Credential, int] = field(default_factory=dict)
     """How many proofs the longest page of an account had that was asked for with a limit."""
     served: dict[str, Exchange] = field(default_factory=dict)

@@ -1,11 +1,12 @@
 """Checks that wait: others go on meanwhile, and each undoes what it has changed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from conformance.catalogue import Effect
-from conformance.context import Context
+from conformance.checks import counting, wallet
+from conformance.context import Context, Service
 from conformance.judging.toy.serving import Serving, toy_target
 from conformance.registry import Check, Pauses
 from conformance.run import Runner
@@ -94,3 +95,22 @@ def test_while_a_check_of_the_suite_waits_only_those_run_that_read(
         if others and all_checks[name].effect is not Effect.READ and not all_checks[name].pauses
     }  # fmt: skip
     assert changing == set()
+
+
+def test_waits_for_metrics_in_vain_get_shorter_until_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited = list[float | None]()
+    answers = iter([False] * 5 + [True, False])
+    monkeypatch.setattr(wallet, "LISTED_WITHIN_S", 8.0)
+
+    def eventually(_: Callable[[], bool], within_s: float | None = None) -> bool:
+        waited.append(within_s)
+        return next(answers)
+
+    monkeypatch.setattr(counting, "eventually", eventually)
+    context = object.__new__(Context)
+    context.service = Service()
+    for _ in range(7):
+        counting.come_to(context, lambda: True)
+    assert waited == [8.0, 4.0, 2.0, 1.0, 1.0, 1.0, 8.0]
