@@ -8,7 +8,7 @@ grow meanwhile.
 from conformance.checks.mixed_native_pages import COMPLETE, LISTS, Listing, Page
 from conformance.checks.native_documents import numbers_of
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.strictjson import brief
@@ -16,6 +16,8 @@ from conformance.strictjson import brief
 NOTHING, BARE, FULL = "NT-PAGE-020", "NT-PAGE-021", "NT-PAGE-022"
 SORTED, ESCAPED, PART = "NT-PAGE-023", "NT-PAGE-024", "NT-PAGE-004"
 LIMITS, TWO = range(3, 10), "%32"
+# Limits beyond what is listed without one; a node may list fewer for all of them.
+LONGER = (12, 20, 28, 60)
 # No height of a chain, and no round, is as high; it has more than 31 bits.
 FAR = 2**31 + 5
 NEWEST = {"/api/blocks": "NT-PAGE-007", "/api/training": "NT-PAGE-008"}
@@ -39,6 +41,8 @@ def native_page_forms(context: Context) -> None:
                 context.judge(NOTHING, not page.numbers, why, page.answer)
         bound = max(first.numbers) - 1
         pages = [listing.read(context, limit, bound) for limit in LIMITS]
+        if context.edition >= SEVENTH:
+            pages += [listing.read(context, limit, bound) for limit in LONGER]
         _judge_lengths(context, listing, pages)
         _judge_order(context, listing, [first, bare, *pages])
         _judge_forms(context, listing, first, pages[0])

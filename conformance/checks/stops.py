@@ -1,9 +1,13 @@
-"""Interface 4.1: stop sequences at the ends of a text: in its first token, and in its last one."""
+"""Interface 4.1: stop sequences at the ends of a text, in its first token and in its last one, and
+those with letters beyond ASCII.
+"""
+
+import re
 
 from conformance.checks.effects import letters
 from conformance.checks.money import TRIES
 from conformance.context import Context
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.passive.events import tokens_of
@@ -11,7 +15,7 @@ from conformance.passive.results import STOPPED, STREAM_STOPPED
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
-LEFT_ALIKE, STREAMED = "NA-INF-053", "NA-INF-056"
+LEFT_ALIKE, STREAMED, ENDS = "NA-INF-053", "NA-INF-056", "NA-INF-013"
 PROMPT = "Once upon a time"
 # Tokens of the texts that are stop sequences afterwards, and how many more may follow then.
 SIZES, MORE = (1, 2, 5), 9
@@ -19,9 +23,17 @@ SIZES, MORE = (1, 2, 5), 9
 SAMPLED: dict[str, Json] = {
     "temperature": 0.7, "top_p": 0.9, "top_k": 40, "stop": [" ", "e", "a", "o", "."],
 }  # fmt: skip
+# What a model may go on with in letters beyond ASCII; a replacement character is none.
+FOREIGN = (
+    "Schreib weiter: süße Äpfel, Öl, größere Körbe",
+    "日本語で書いてください。東京は大きな都市です。",
+    "Продолжай: Москва — большой город",
+    "🙂🙃🙂🙃🙂",
+)
+BEYOND_ASCII = re.compile("[^\x00-\x7f\ufffd]{1,2}")
 
 
-@requirement(LEFT_ALIKE, STREAMED, STOPPED, STREAM_STOPPED)
+@requirement(LEFT_ALIKE, STREAMED, STOPPED, STREAM_STOPPED, ENDS)
 def stops_left(context: Context) -> None:
     """POST /inference for a few tokens; then with their text as a stop sequence, and for more."""
     if context.edition < FIFTH:
@@ -50,6 +62,24 @@ def stops_left(context: Context) -> None:
         # Each answer is judged by itself.
         for stream in (False, True):
             context.infer({"prompt": PROMPT, "max_tokens": 12, "stream": stream, **SAMPLED})
+    if context.edition >= SEVENTH:
+        for prompt in FOREIGN:
+            _judge_foreign(context, prompt)
+
+
+def _judge_foreign(context: Context, prompt: str) -> None:
+    """Rule on a stop sequence of letters beyond ASCII, if the text has any."""
+    fields: dict[str, Json] = {"prompt": prompt, "max_tokens": 16}
+    plain, text = _text(context, fields)
+    found = BEYOND_ASCII.search(text)
+    if found is None:
+        return
+    ended, cut = _text(context, {**fields, "stop": [found[0]]})
+    if ended.ok:
+        # The document does not say whether the sequence itself belongs to the text.
+        held = found[0] not in cut.removesuffix(found[0])
+        why = f"{brief(cut)} continues after {brief(found[0])}"
+        context.judge(ENDS, held, why, plain, ended)
 
 
 def _judge_streamed(context: Context, sequence: str, fields: dict[str, Json]) -> None:
@@ -73,6 +103,7 @@ def _judge_streamed(context: Context, sequence: str, fields: dict[str, Json]) ->
 
 def _text(context: Context, fields: dict[str, Json]) -> tuple[Answer, str]:
     """Return an answer and its text, without the prompt that some nodes repeat in it."""
-    answer = context.infer({"prompt": PROMPT, "temperature": 0, **fields})
+    body: dict[str, Json] = {"prompt": PROMPT, "temperature": 0, **fields}
+    answer = context.infer(body)
     text = (answer.json_object() or {}).get("text")
-    return answer, text.removeprefix(PROMPT) if isinstance(text, str) else ""
+    return answer, text.removeprefix(str(body["prompt"])) if isinstance(text, str) else ""

@@ -36,6 +36,8 @@ FOURTH = 4
 FIFTH = 5
 # The edition in which what a run has seen is compared over all its answers.
 SIXTH = 6
+# The edition in which forms of texts, pages and headers are judged that few programs trip over.
+SEVENTH = 7
 # Those whose files have no profiles.
 WITHOUT_PROFILES = (1, 2)
 
