@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
@@ -9,12 +10,13 @@ import pytest
 
 from conformance.judging.derived.fault import Fault, Worn, http_fault, take_off, wear
 from conformance.judging.derived.pool import NODES, OF_A_CONDITION
-from conformance.judging.derived.when import CONDITIONS, conditional, conditions_of
+from conformance.judging.derived.when import BESIDE, CONDITIONS, conditional, conditions_of
 from conformance.judging.toy.answers import Response
 from conformance.judging.toy.node import SECOND, TOKEN
 from conformance.judging.toy.serving import Serving, Toy
 
 BALANCE, SEND = "/api/v1/wallet/balance", "/api/v1/wallet/send"
+HISTORY = "/api/v1/wallet/transactions"
 
 
 @pytest.fixture
@@ -106,6 +108,42 @@ def test_bodies_are_looked_at(served: Serving) -> None:
     assert [client.ask(SEND, body=body), client.ask(SEND, body={**body, "memo": "m" * 99})] == [
         200, 404,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("when", "body", "other"),
+    [
+        ("to bodies beyond ASCII", {"memo": "für"}, {"memo": "for"}),
+        ("to bodies with larger numbers", {"amount": 17}, {"amount": 2}),
+        ("to bodies of small numbers", {"amount": 2}, {"amount": 17}),
+    ],
+)
+def test_values_are_looked_at(
+    served: Serving, when: str, body: dict[str, object], other: dict[str, object]
+) -> None:
+    client, _ = worn(served, when, gone(SEND, "POST"))
+    sent = [{"to": "somebody", "amount": 1, **each} for each in (body, other)]
+    assert [client.ask(SEND, body=each) for each in sent] == [404, 200]
+
+
+def test_queries_are_looked_at(served: Serving) -> None:
+    asked = ("limit=11", "limit=10", "limit=5&offset=1", "")
+    for when, statuses in (
+        ("with a limit of many", [404, 200, 200, 200]),
+        ("with a limit of few", [200, 404, 404, 200]),
+        ("with several parameters", [200, 200, 404, 200]),
+    ):
+        client, _ = worn(served, when, gone(HISTORY))
+        assert [client.ask(f"{HISTORY}?{query}") for query in asked] == statuses, when
+
+
+def test_requests_that_meet_are_told_apart(served: Serving) -> None:
+    client, _ = worn(served, BESIDE, gone(BALANCE))
+    assert client.ask() == 200
+    with ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(lambda _: client.ask(), range(24)))
+    assert 404 in statuses
+    assert client.ask() == 200
 
 
 def test_only_what_a_request_can_meet_is_asked_of_it() -> None:
