@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from conformance import passive
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import USED_UP, Findings, Skipped
 from conformance.grpcwire import GrpcClient, Reply
 from conformance.httprequest import ANONYMOUS, USUAL, Asked, Credential, Written
@@ -110,6 +110,10 @@ class Service:
         self.steps_changed = False
         # What was available to an account when its balance was read last.
         self.available: dict[Credential, float] = {}
+        # The accounts that were looked at before their first generation.
+        self.looked_at: set[Credential] = set()
+        # Whether costs may be in another unit than balances: before the first one, and if they are.
+        self.other_unit = True
         # What all answers have said so far.
         self.heard = Heard()
         # Whether the node has been started again in this run.
@@ -276,18 +280,22 @@ class Context(Findings):
         """Send POST /inference within the budget, and count its cost."""
         if self.budget.exhausted:
             raise self.budget.used_up()
+        account = credential or self.target.valid
+        if self.edition >= SEVENTH and account not in self.service.looked_at:
+            # What it has before its first generation; see `_taken`.
+            self.service.looked_at.add(account)
+            self.api("GET", BALANCE, credential=account)
         answer = self.api(
             "POST",
             "/inference",
-            credential=credential or self.target.valid,
+            credential=account,
             json_body=body,
             timeout_s=self.target.inference_timeout_s,
             stream=isinstance(body, dict) and body.get("stream") is True,
         )
-        known = self._is_known(credential or self.target.valid, API + "/inference")
+        known = self._is_known(account, API + "/inference")
         if self.edition >= resources.SINCE and known:
             resources.judge_inference(self, body, answer)
-            account = credential or self.target.valid
             self.service.heard.judge_generation(self, account, body, answer)
         if answer.json_object() is None:
             self.budget.charge_stream(answer.body.count(b"data:"))
@@ -296,20 +304,23 @@ class Context(Findings):
         cost, tokens = result.get("cost"), result.get("tokens_generated")
         amount = cost.get("amount") if isinstance(cost, dict) else None
         if is_number(amount):
-            taken = self._taken(float(amount), credential or self.target.valid)
+            taken = self._taken(float(amount), account)
             self.budget.charge(taken, int(tokens) if is_int(tokens) else 0)
         return answer
 
     def _taken(self, cost: float, account: Credential) -> float:
         """Return what a generation has taken, as far as the run may lose it.
 
-        That is its cost. One that would end the run's spending is looked for in the balance, since
-        a node may write it in another unit: then that much is missing there which was taken.
+        That is its cost. The first one, and any that would end the run's spending, is looked for in
+        the balance, since a node may write it in another unit: then that much is missing there
+        which was taken.
         """
         known = self.service.available.get(account)
-        if cost <= self.budget.left or known is None:
+        doubtful = self.edition >= SEVENTH and cost > 0 and self.service.other_unit
+        if (cost <= self.budget.left and not doubtful) or known is None:
             return cost
         answer = self.api("GET", BALANCE, credential=account)
         found = lookup(answer.json_object() or {}, AVAILABLE)
         missing = known - float(found[0]) if found and is_number(found[0]) else 0.0
-        return missing if 0 < OTHER_UNIT * missing < cost else cost
+        self.service.other_unit = 0 < OTHER_UNIT * missing < cost
+        return missing if self.service.other_unit else cost

@@ -11,7 +11,7 @@ from conformance.checks.kept_passes import Fields, labels, metadata_of
 from conformance.checks.mixed_passes import BUSY, output_of
 from conformance.checks.passes import form_of, fresh_id, hidden_shape, is_found, send_forward
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 
@@ -28,6 +28,8 @@ def _kinds(context: Context, session: str) -> Iterator[tuple[str, Fields]]:
     yield "of that session, with use_cache", {"session_id": session, "use_cache": True}
     yield "with use_cache", {"use_cache": True}
     yield "with labels", {"training_labels": labels(rows * length)}
+    if context.edition >= SEVENTH:
+        yield "with labels of 32 bits", {"training_labels": labels(rows * length, "i")}
     yield "with a sender_url", {"sender_url": SENDER}
     yield "from layer 0", {"source_shard": 0}
     yield "of two sequences", {"hidden_states": tensor, "hidden_shape": double}

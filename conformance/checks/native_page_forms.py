@@ -15,6 +15,9 @@ from conformance.strictjson import brief
 
 NOTHING, BARE, FULL = "NT-PAGE-020", "NT-PAGE-021", "NT-PAGE-022"
 SORTED, ESCAPED, PART = "NT-PAGE-023", "NT-PAGE-024", "NT-PAGE-004"
+LIMITED = "NT-PAGE-025"
+# With which a limit is refused, or a node asks to wait.
+PERMITTED = (400, 422, 429, 503)
 LIMITS, TWO = range(3, 10), "%32"
 # Limits beyond what is listed without one; a node may list fewer for all of them.
 LONGER = (12, 20, 28, 60)
@@ -23,7 +26,9 @@ FAR = 2**31 + 5
 NEWEST = {"/api/blocks": "NT-PAGE-007", "/api/training": "NT-PAGE-008"}
 
 
-@requirement(NOTHING, BARE, FULL, SORTED, ESCAPED, PART, COMPLETE, *NEWEST.values())
+@requirement(
+    NOTHING, BARE, FULL, SORTED, ESCAPED, PART, COMPLETE, LIMITED, *NEWEST.values()
+)  # fmt: skip
 def native_page_forms(context: Context) -> None:
     """GET pages of 3 to 9 entries with one bound, and with other forms of a query."""
     if context.edition < SIXTH:
@@ -42,7 +47,9 @@ def native_page_forms(context: Context) -> None:
         bound = max(first.numbers) - 1
         pages = [listing.read(context, limit, bound) for limit in LIMITS]
         if context.edition >= SEVENTH:
-            pages += [listing.read(context, limit, bound) for limit in LONGER]
+            longer = [listing.read(context, limit, bound) for limit in LONGER]
+            _judge_served(context, listing, pages[-1], longer)
+            pages += longer
         _judge_lengths(context, listing, pages)
         _judge_order(context, listing, [first, bare, *pages])
         _judge_forms(context, listing, first, pages[0])
@@ -55,6 +62,14 @@ def _judge_bare(context: Context, listing: Listing, first: Page, bare: Page) -> 
         held = max(bare.numbers) >= max(first.numbers)
         why = f"{why}, and with a limit {brief(first.numbers)}"
         context.judge(NEWEST[listing.path], held, why, first.answer, bare.answer)
+
+
+def _judge_served(context: Context, listing: Listing, page: Page, longer: list[Page]) -> None:
+    """Rule on limits that are higher than one that is served."""
+    for other in longer if page.numbers else ():
+        held = bool(other.numbers) or other.answer.status in PERMITTED
+        why = f"{listing.path}{other}: status {other.answer.status}, {brief(other.numbers)}"
+        context.judge(LIMITED, held, why, page.answer, other.answer)
 
 
 def _judge_lengths(context: Context, listing: Listing, pages: list[Page]) -> None:

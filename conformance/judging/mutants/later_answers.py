@@ -110,6 +110,23 @@ def otherwise_if_short(body: Any, response: Response) -> None:
         response.json["text"] = response.json["text"].swapcase()
 
 
+class NothingForNull:
+    """Takes a max_tokens that is null for 0."""
+
+    def __init__(self) -> None:
+        self.result: Any = None
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Keep the last result, and return it without its text."""
+        if asked.path != INFERENCE or not isinstance(asked.body, dict):
+            return
+        if response.status == 200 and response.json is not None:
+            self.result = response.json
+        elif asked.body.get("max_tokens", 0) is None and self.result is not None:
+            nothing = {**self.result, "text": "", "tokens_generated": 0}
+            response.__dict__.update(Response(200, nothing).__dict__)
+
+
 class OnlyKnown:
     """Fails where money is sent to an address that has shown no balance."""
 
@@ -147,6 +164,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-AUTH-053", refuses_strangers),
     ("NA-INF-057", inference(few_candidates)),
     ("NA-INF-058", inference(otherwise_if_short)),
+    ("NA-INF-059", NothingForNull()),
     ("NA-ROUTE-035", Tripped()),
     ("NA-ERR-064", OnlyKnown()),
     ("NA-AUTH-036", first_may_stream),
