@@ -8,6 +8,7 @@ violation only if it shows three times.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from conformance.checks.history import newest
 from conformance.checks.node_reads import BALANCE
 from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS, MEMO, STAKES
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Shown, Skipped
 from conformance.httprequest import Credential
 from conformance.httpwire import Answer
@@ -293,6 +294,14 @@ def staked(
 )  # fmt: skip
 def money_staked(context: Context) -> None:
     """POST /wallet/stake, and compare its answer with the balance before and after."""
+    _judge_staked(context, DAYS)
+    if context.edition >= SEVENTH:
+        # For how few days a stake may be is not said.
+        with suppress(Skipped):
+            _judge_staked(context, wallet.FEW_DAYS)
+
+
+def _judge_staked(context: Context, days: int) -> None:
     account = context.target.second
     compared = Comparison(context)
     for _ in range(TRIES + 2):
@@ -301,8 +310,8 @@ def money_staked(context: Context) -> None:
             continue
         if before[0].available < 2 * AMOUNT:
             raise Skipped("too little is available")
-        answer, result, amount = staked(context, account)
-        _follow_stake(context, compared, before[0], answer, result, amount)
+        answer, result, amount = staked(context, account, days)
+        _follow_stake(context, compared, before[0], answer, result, amount, days)
         if compared.clean:
             break
     compared.conclude()
@@ -310,7 +319,7 @@ def money_staked(context: Context) -> None:
 
 def _follow_stake(
     context: Context, compared: Comparison, before: Money, answer: Answer,
-    result: dict[str, Json], amount: float,
+    result: dict[str, Json], amount: float, days: int,
 ) -> None:  # fmt: skip
     now: dict[str, Money] = {}
     account = context.target.second
@@ -344,7 +353,7 @@ def _follow_stake(
         parts = [in_force[0], *(value for value in reported if is_number(value))]
         fits = all(amount - EXACT <= part <= after.staked + EXACT for part in parts)
         if before.staked == 0:
-            fits = fits and lookup(result, "stake.duration_days") in ([], [DAYS])
+            fits = fits and lookup(result, "stake.duration_days") in ([], [days])
         compared.note("NA-WALLET-017", fits,
-                      f"amounts {brief(parts)} after a stake of {amount:g} for {DAYS} days, with"
+                      f"amounts {brief(parts)} after a stake of {amount:g} for {days} days, with"
                       f" {after.staked:g} staked", *shown)  # fmt: skip

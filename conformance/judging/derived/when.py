@@ -101,8 +101,8 @@ OF_BODIES: dict[str, Holds] = {
 }
 OF_QUERIES: dict[str, Holds] = {
     "without a query": lambda m: not m.query,
-    "with several parameters": lambda m: len(m.query) > 1,
 }
+OF_SEVERAL: dict[str, Holds] = {"with several parameters": lambda m: len(m.query) > 1}
 OF_LIMITS: dict[str, Holds] = {
     "with a limit of many": lambda m: _limit(m) > MANY_ENTRIES,
     "with a limit of few": lambda m: 0 < _limit(m) <= MANY_ENTRIES,
@@ -112,11 +112,13 @@ OF_MESSAGES: dict[str, Holds] = {
     "to smaller messages": lambda m: m.size <= LARGE_BYTES,
 }
 CONDITIONS = {
-    **EVERY, **ON_HTTP, **OF_ACCOUNTS, **OF_BODIES, **OF_QUERIES, **OF_LIMITS, **OF_MESSAGES,
+    **EVERY, **ON_HTTP, **OF_ACCOUNTS, **OF_BODIES, **OF_QUERIES, **OF_SEVERAL, **OF_LIMITS,
+    **OF_MESSAGES,
 }  # fmt: skip
 # These parameters are required.
 _NAMED = frozenset({"GET /api/account", "GET /api/inference/request"})
 _LIMITED = frozenset(key for key, names in QUERIES.items() if "limit" in names)
+_SEVERAL = frozenset(key for key, names in QUERIES.items() if len(names) > 1)
 # Messages with a tensor, or with what others have signed.
 _LARGE = frozenset({"rpc PipelineForward", "rpc PipelineBackward", "rpc GossipGradient"})
 _GUARDED_KEYS = frozenset(route.key for route in NODE_ROUTES if route.guarded)
@@ -133,6 +135,8 @@ def conditions_of(fault: Fault) -> dict[str, Holds]:
         found |= OF_BODIES
     if keys & (QUERIES.keys() - _NAMED):
         found |= OF_QUERIES
+    if keys & _SEVERAL:
+        found |= OF_SEVERAL
     if keys & _LIMITED:
         found |= OF_LIMITS
     if keys & _LARGE:

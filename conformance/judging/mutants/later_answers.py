@@ -1,5 +1,8 @@
 """Mutants that not every answer shows: those to one account, later ones, some of a state."""
 
+import threading
+import time
+import uuid
 from typing import Any
 
 from conformance.judging.hooks import INFERENCE, Http, inference
@@ -8,6 +11,7 @@ from conformance.judging.toy.node import SECOND
 
 API = "/api/v1"
 BALANCE, STAKE = f"{API}/wallet/balance", f"{API}/wallet/stake"
+NETWORK, TAKES_S = "/api/network", 0.02
 UNSTAKE, SEND = f"{API}/wallet/unstake", f"{API}/wallet/send"
 
 
@@ -110,6 +114,29 @@ def otherwise_if_short(body: Any, response: Response) -> None:
         response.json["text"] = response.json["text"].swapcase()
 
 
+class OneAtATime:
+    """Fails where the network is read by another one at the same moment."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Take a moment for it."""
+        if asked.path != NETWORK:
+            return
+        if self.lock.acquire(blocking=False):
+            time.sleep(TAKES_S)
+            self.lock.release()
+        else:
+            response.__dict__.update(error(500, "INTERNAL", "something went wrong").__dict__)
+
+
+def no_twelve(asked: Asked, response: Response) -> None:
+    """Have no page of twelve blocks."""
+    if asked.path == "/api/blocks" and "limit=12" in asked.query:
+        response.__dict__.update(error(404, "NOT_FOUND", "no such page").__dict__)
+
+
 class NothingForNull:
     """Takes a max_tokens that is null for 0."""
 
@@ -123,7 +150,8 @@ class NothingForNull:
         if response.status == 200 and response.json is not None:
             self.result = response.json
         elif asked.body.get("max_tokens", 0) is None and self.result is not None:
-            nothing = {**self.result, "text": "", "tokens_generated": 0}
+            ident = uuid.uuid4().hex
+            nothing = {**self.result, "id": ident, "text": "", "tokens_generated": 0}
             response.__dict__.update(Response(200, nothing).__dict__)
 
 
@@ -166,6 +194,8 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-INF-058", inference(otherwise_if_short)),
     ("NA-INF-059", NothingForNull()),
     ("NA-ROUTE-035", Tripped()),
+    ("NA-ROUTE-036", OneAtATime()),
+    ("NT-PAGE-025", no_twelve),
     ("NA-ERR-064", OnlyKnown()),
     ("NA-AUTH-036", first_may_stream),
     ("NA-WALLET-070", FreeBehindRefusals()),
