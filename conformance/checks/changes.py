@@ -3,6 +3,7 @@
 Invariant: every change is undone; what could not be restored is reported.
 """
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,7 +20,7 @@ from conformance.checks.config import (
 from conformance.checks.node_reads import STATUS
 from conformance.checks.reading import fetch, resource_ids
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH, SIXTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import Pauses, requirement
@@ -27,12 +28,13 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
 
 BATCH, ENABLED = "training.batch_size", "training.enabled"
+TRAINS_NOT = "TR-SAME-005"
 # The first edition that looks whether it has changed.
 SHOWN_SINCE = 4
 TRIES = 4
 SECTIONS = ("training", "resources")
 # As long as a node might take to come back to what it had.
-A_WHILE_S, LONGER_S = 4.5, 7.0
+A_WHILE_S, LONGER_S, LOOK_S = 4.5, 7.0, 0.2
 # No reader can take it for the type of the key.
 BAD = ("resources.cpu_threads", "many")
 
@@ -129,6 +131,7 @@ def config_mixed(context: Context) -> None:
     "NA-PATCH-104",
     "NA-PATCH-116",
     "NA-PATCH-122",
+    TRAINS_NOT,
     *resource_ids("status"),
     *resource_ids("training-global"),
 )
@@ -171,10 +174,26 @@ def config_enabled(context: Context) -> None:
                 context.api("GET", path, prefix="/api")
             for path in ("/metrics", "/network", "/health"):
                 context.api("GET", path)
+        if context.edition >= SEVENTH and found[0]:
+            _judge_ended(context, changed)
     finally:
         patch(context, nested({ENABLED: found[0]}))
         if lookup(read_config(context), ENABLED) != found:
             context.residue.append(f"configuration: {ENABLED} is not {found[0]} again")
+
+
+def _judge_ended(context: Context, changed: Answer) -> None:
+    """Rule on whether a node trains whose training was switched off."""
+    ends = time.monotonic() + LONGER_S
+    while True:
+        answer = context.api("GET", "/training/global", prefix="/api")
+        trains = lookup(answer.json_object() or {}, "local.is_training")
+        if trains != [True] or time.monotonic() >= ends:
+            break
+        time.sleep(LOOK_S)
+    if trains:
+        why = f"{ENABLED} is false, and local.is_training {brief(trains[0])}"
+        context.judge(TRAINS_NOT, trains != [True], why, changed, answer)
 
 
 def _judge_beside(context: Context, *, current: bool) -> None:
