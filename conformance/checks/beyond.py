@@ -7,9 +7,10 @@ from conformance.checks.again import run_again
 from conformance.checks.changes import BATCH, ENABLED, taken
 from conformance.checks.config import flat, nested, patch, read_config, restore
 from conformance.checks.counting import EARLY_TOKENS, early
+from conformance.checks.effects import letters
 from conformance.checks.stream import LONG
 from conformance.context import Context
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -23,6 +24,7 @@ BYTE, TRIES = 256, 3
 # By so much of itself a rate may be rounded.
 ROUNDED = 0.001
 NOWHERE_ELSE = "NA-INF-041"
+ALONE = "NA-INF-061"
 UNENDED, NEVER = "NA-INF-050", "\U0001f5ff\U0001f5ff"
 # Among whose answers there are some of several lines.
 PROMPTS = ("List three fruits, one in each line:\n1.", "Write a poem of two lines.")
@@ -81,18 +83,19 @@ def _judge_shortened(context: Context, body: dict[str, Json], most: int) -> bool
     return beyond.ok and told[0] == told[1]
 
 
-@requirement(UNENDED, NOWHERE_ELSE)
+@requirement(UNENDED, NOWHERE_ELSE, ALONE)
 def lines_beyond(context: Context) -> None:
     """POST /inference without a stop sequence, and with one that no text has; compare them."""
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
     for prompt in PROMPTS:
         body: dict[str, Json] = {"prompt": prompt, "max_tokens": LONG, "temperature": 0}
-        wrong, cut = list[str](), list[str]()
+        wrong, cut, seen = list[str](), list[str](), list[tuple[str, str]]()
         for _ in range(TRIES):
             plain, other = context.infer(body), context.infer({**body, "stop": [NEVER]})
             # A text may end with the sequence that it was to end at.
             told = _text(plain), _text(other).removesuffix(NEVER)
+            seen.append((letters(told[0]), letters(told[1])))
             if not plain.ok or not other.ok or told[0] == told[1]:
                 break
             if told[0].startswith(told[1]):
@@ -103,6 +106,12 @@ def lines_beyond(context: Context) -> None:
         context.judge(UNENDED, len(wrong) < TRIES, why, plain, other)
         why = f"{brief(told[0])} without a stop sequence, and {brief(cut[-1:])}"
         context.judge(NOWHERE_ELSE, len(cut) < TRIES, why, plain, other)
+        if context.edition >= SEVENTH and plain.ok and other.ok:
+            # A model may have another text each time; what is longer or shorter is judged above.
+            steady = len(seen) == TRIES and len(set(seen)) == 1
+            held = not steady or bool(wrong or cut) or all(one == two for one, two in seen)
+            why = f"{brief(told[0])} without a stop sequence, {brief(told[1])} with {NEVER!r}"
+            context.judge(ALONE, held, why, plain, other)
 
 
 @requirement(LONG_PROMPT)
@@ -113,8 +122,8 @@ def prompts_long(context: Context) -> None:
     short = context.infer({"prompt": SENTENCE, "max_tokens": 1})
     if not short.ok:
         raise Skipped(f"POST /inference was answered with status {short.status}")
-    for letters in LENGTHS:
-        prompt = SENTENCE * (letters // len(SENTENCE))
+    for length in LENGTHS:
+        prompt = SENTENCE * (length // len(SENTENCE))
         for _ in range(TRIES):
             answer = context.infer({"prompt": prompt, "max_tokens": 1})
             if answer.ok:

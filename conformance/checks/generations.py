@@ -11,7 +11,7 @@ from conformance.checks.money import TRIES
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.stream import LONG as LONG_TEXT
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -266,6 +266,7 @@ def inference_stream_type(context: Context) -> None:
 def inference_room(context: Context) -> None:
     """POST /inference with prompts of different lengths and the same maximum of tokens."""
     answers, used = _made_of(context, GROWING)
+    few = used
     # A text may end anywhere by itself, but not each time where both together are as many.
     sums = {read + written for read, written in used}
     why = f"with max_tokens {ROOM} read and written are {brief(used)}, which always add up"
@@ -279,6 +280,11 @@ def inference_room(context: Context) -> None:
         answers, used = _made_of(context, [(SENTENCE * FEWER)[:end] for end in LENGTHENING])
         why = f"with max_tokens {ROOM} read and written are {brief(used)}, a line that falls"
         context.judge("NA-INF-042", not _is_falling(used), why, *answers)
+        # Where nothing is left it does not fall any more.
+        some = sorted(pair for pair in {*few, *used} if pair[1])
+        if context.edition >= SEVENTH and len(some) > len(GROWING):
+            why = f"with max_tokens {ROOM} read and written are {brief(some)}, a line that falls"
+            context.judge("NA-INF-042", not _is_falling(some), why, *answers)
 
 
 def _made_of(

@@ -155,6 +155,12 @@ class NothingForNull:
             response.__dict__.update(Response(200, nothing).__dict__)
 
 
+def otherwise_with_stops(body: Any, response: Response) -> None:
+    """Begin a text otherwise where there are stop sequences."""
+    if body.get("stop") and response.json:
+        response.json["text"] = response.json["text"].swapcase()
+
+
 class OnlyKnown:
     """Fails where money is sent to an address that has shown no balance."""
 
@@ -193,6 +199,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-INF-057", inference(few_candidates)),
     ("NA-INF-058", inference(otherwise_if_short)),
     ("NA-INF-059", NothingForNull()),
+    ("NA-INF-061", inference(otherwise_with_stops)),
     ("NA-ROUTE-035", Tripped()),
     ("NA-ROUTE-036", OneAtATime()),
     ("NT-PAGE-025", no_twelve),

@@ -297,6 +297,7 @@ HTTP: list[tuple[str, Http]] = [
         hash_agreement_rate=0.77, is_converging=False))),
     ("TR-SAME-009", on(GLOBAL, put("data_shards_covered", [0, 1, 1]))),
     ("TR-SAME-005", on("/api/v1/status", put("training.enabled", False))),
+    ("TR-SAME-005", on(GLOBAL, put("local.is_training", True))),
     ("NA-SAME-010", of_second),
     ("TR-SAME-006", not_working),
     ("GR-SAME-003", on(NETWORK, put("architecture.hidden_dim", 99))),

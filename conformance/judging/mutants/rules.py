@@ -303,6 +303,8 @@ TOGETHER = {
     "NA-WALLET-003": {"NA-WALLET-022"},
     "NA-STAKE-014": {"NA-WALLET-022"},
     "NA-WALLET-045": {"NA-WALLET-022", "NA-WALLET-028"},
+    # A status that says of training what is not so is not that of the configuration either.
+    "TR-SAME-005": {"NA-PATCH-116"},
     "NA-WALLET-027": {"NA-WALLET-003"},
     "NA-WALLET-030": {"NA-WALLET-003"},
     # A text that ends at the sequence of an earlier request is no longer the one of before.

@@ -373,7 +373,7 @@ class ToyNode:
                 "data_shards_covered": [1, 2], "is_converging": True, "training_verified": True,
                 "loss_trend": "improving",
                 "local": {"node_id": NODE_ID.hex(), "training_rounds": 1, "current_loss": 2.5,
-                          "is_training": True},
+                          "is_training": self.config["training"]["enabled"]},
                 "diloco": {"enabled": True, "inner_step_count": 1, "inner_steps_total": 500,
                            "progress": 0.002, "outer_step_count": 0},
             })  # fmt: skip
