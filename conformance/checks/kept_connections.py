@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from conformance import messages
 from conformance.context import Context
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
@@ -21,6 +21,8 @@ SEVERAL = 4
 # A field that has more bytes than there are.
 BAD = b"\x0a\x05ab"
 READY = "READY"
+# Operations with messages that they cannot take.
+Bad = list[tuple[str, bytes]]
 # For so long clients wait for the answer to a ping.
 ANSWERED_S = 10.0
 # What HTTP/2 begins with, and the types of its frames; the flag says that a frame is an answer.
@@ -33,6 +35,17 @@ def grpc_kept(context: Context) -> None:
     """Send a good request, then one that is no message, and watch the connection."""
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
+    many = SEVERAL if context.edition >= SIXTH else 1
+    kinds: list[Bad] = [[("DHTFindNode", BAD)] * many]
+    if context.edition >= SEVENTH:
+        # What fails by its number, by what it is about, and by its name.
+        kinds.append([("PipelineForward", b""), ("GetWeights", b""), ("NoSuchOperation", b"")])
+    for bad in kinds:
+        _judge_kept(context, bad)
+
+
+def _judge_kept(context: Context, wrong: Bad) -> None:
+    """Rule on the connection behind wrong calls, each time it is tried."""
     ended = list[Reply]()
     for _ in range(TRIES):
         good = context.grpc.call("GetCheckpointInfo", messages.make("GetCheckpointInfoRequest"))
@@ -41,8 +54,8 @@ def grpc_kept(context: Context) -> None:
             before, known = seen[-1:], len(seen)
             bad = list[Reply]()
             try:
-                for _ in range(SEVERAL if context.edition >= SIXTH else 1):
-                    bad.append(context.grpc.call("DHTFindNode", BAD))
+                for operation, message in wrong:
+                    bad.append(context.grpc.call(operation, message))
             except Unanswered:
                 # Others judge a request that ends without an answer.
                 if not bad:

@@ -5,10 +5,10 @@ out, since the first one is the operator's.
 """
 
 from conformance.checks.again import run_again, told_of
-from conformance.checks.node_reads import AUTH_READS
+from conformance.checks.node_reads import AUTH_READS, CONFIG
 from conformance.checks.wallet import DAYS, EXCESS
 from conformance.context import Context
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.registry import requirement
 from conformance.strictjson import Json
@@ -46,6 +46,8 @@ def mixed_accounts(context: Context) -> None:
     if context.edition >= SIXTH:
         _judge_welcome(context)
         _judge_readers(context)
+    if context.edition >= SEVENTH:
+        _judge_changes(context)
     target, wrong = context.target.of_second(), list[Finding]()
     for name in AGAIN:
         wrong += run_again(context, name, "with the second token", target)
@@ -94,3 +96,17 @@ def _judge_readers(context: Context) -> None:
             why = f"GET {resource.path} with the second token has status {other.status}"
             held = other.status not in (UNAUTHORIZED, FORBIDDEN)
             context.judge(READS, held, why, one, other)
+
+
+def _judge_changes(context: Context) -> None:
+    """Rule on a 401 to a second token where the first one is told what is wrong with a change.
+
+    Who may change the configuration is open, but that is 403. Nothing is changed by this body.
+    """
+    accounts = context.target.valid, context.target.second
+    one, other = (
+        context.api("PATCH", CONFIG.path, credential=each, json_body=[]) for each in accounts
+    )
+    why = f"PATCH /config without settings has status {one.status}, with the second token"
+    held = other.status != UNAUTHORIZED or one.status == UNAUTHORIZED
+    context.judge("NA-AUTH-036", held, f"{why} {other.status}", one, other)

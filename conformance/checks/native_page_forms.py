@@ -5,7 +5,10 @@ with one bound are compared with one another, and the bound is below the end of 
 grow meanwhile.
 """
 
-from conformance.checks.mixed_native_pages import COMPLETE, LISTS, Listing, Page
+import time
+
+from conformance.checks.mixed_native_pages import COMPLETE, ENDS_ALIKE, LISTS, Listing, Page
+from conformance.checks.native import native_get
 from conformance.checks.native_documents import numbers_of
 from conformance.context import Context
 from conformance.editions import SEVENTH, SIXTH
@@ -20,14 +23,16 @@ LIMITED = "NT-PAGE-025"
 PERMITTED = (400, 422, 429, 503)
 LIMITS, TWO = range(3, 10), "%32"
 # Limits beyond what is listed without one; a node may list fewer for all of them.
-LONGER = (12, 20, 28, 60)
+SHORTER, LONGER = (1, 2), (12, 20, 28, 60)
+# Blocks above the newest one that is listed; and how long a list may lag.
+ABOVE, LAGS_S, LOOK_S = range(2, 13), 4.0, 0.3
 # No height of a chain, and no round, is as high; it has more than 31 bits.
 FAR = 2**31 + 5
 NEWEST = {"/api/blocks": "NT-PAGE-007", "/api/training": "NT-PAGE-008"}
 
 
 @requirement(
-    NOTHING, BARE, FULL, SORTED, ESCAPED, PART, COMPLETE, LIMITED, *NEWEST.values()
+    NOTHING, BARE, FULL, SORTED, ESCAPED, PART, COMPLETE, LIMITED, ENDS_ALIKE, *NEWEST.values()
 )  # fmt: skip
 def native_page_forms(context: Context) -> None:
     """GET pages of 3 to 9 entries with one bound, and with other forms of a query."""
@@ -49,6 +54,9 @@ def native_page_forms(context: Context) -> None:
         if context.edition >= SEVENTH:
             longer = [listing.read(context, limit, bound) for limit in LONGER]
             _judge_served(context, listing, pages[-1], longer)
+            shorter = [listing.read(context, limit, bound) for limit in SHORTER]
+            _judge_ends(context, listing, [*shorter, *pages, *longer])
+            _judge_tip(context, listing, first)
             pages += longer
         _judge_lengths(context, listing, pages)
         _judge_order(context, listing, [first, bare, *pages])
@@ -70,6 +78,33 @@ def _judge_served(context: Context, listing: Listing, page: Page, longer: list[P
         held = bool(other.numbers) or other.answer.status in PERMITTED
         why = f"{listing.path}{other}: status {other.answer.status}, {brief(other.numbers)}"
         context.judge(LIMITED, held, why, page.answer, other.answer)
+
+
+def _judge_ends(context: Context, listing: Listing, pages: list[Page]) -> None:
+    """Rule on whether the bound, which is in the list, is on all pages or on none."""
+    found: dict[bool, Page] = {}
+    for page in pages:
+        if page.numbers:
+            found.setdefault(page.before in page.numbers, page)
+    why = f"{listing.path}: of {brief(list(map(str, found.values())))} one has its bound"
+    context.judge(ENDS_ALIKE, len(found) < 2, why, *(page.answer for page in found.values()))
+
+
+def _judge_tip(context: Context, listing: Listing, first: Page) -> None:
+    """Rule on a list of blocks that ends below one that can be read, for longer than it may lag."""
+    if listing.path != "/api/blocks":
+        return
+    served = [at for at in ABOVE if native_get(context, f"/api/block/{max(first.numbers) + at}").ok]
+    if not served:
+        return
+    tip, ends = max(first.numbers) + max(served), time.monotonic() + LAGS_S
+    while max((page := listing.read(context, 1)).numbers, default=tip) < tip:
+        if time.monotonic() >= ends:
+            break
+        time.sleep(LOOK_S)
+    held = max(page.numbers, default=tip) >= tip
+    why = f"{listing.path}{page} lists {brief(page.numbers)}, and block {tip} could be read before"
+    context.judge(NEWEST[listing.path], held, why, first.answer, page.answer)
 
 
 def _judge_lengths(context: Context, listing: Listing, pages: list[Page]) -> None:
