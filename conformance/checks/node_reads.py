@@ -55,6 +55,9 @@ def _health(context: Context, health: dict[str, Json], answer: Answer) -> None:
     context.observe(
         "NA-SANE-011", f"status {answer.status}, checks {brief(health.get('checks'))}", answer
     )
+    if health.get("healthy") is True:
+        why = f"healthy is true, with status {answer.status}"
+        context.judge("NA-SAME-011", answer.ok, why, answer)
 
 
 def _metrics(context: Context, metrics: dict[str, Json], answer: Answer) -> None:
@@ -245,7 +248,7 @@ def _judge_rewards(context: Context, listed: dict[str, Json], answer: Answer) ->
 
 add_shape_check(STATUS, "GEN-005", "GEN-007", "GEN-013", "GEN-014", "NA-SANE-010", extra=_status)
 add_shape_check(METRICS, "NA-SANE-048", extra=_metrics)
-add_shape_check(HEALTH, "NA-SANE-011", extra=_health)
+add_shape_check(HEALTH, "NA-SANE-011", "NA-SAME-011", extra=_health)
 add_shape_check(NETWORK, "NA-SANE-045", extra=_network)
 add_shape_check(BALANCE, "NA-SANE-009", "NA-WALLET-009", extra=_balance)
 add_shape_check(

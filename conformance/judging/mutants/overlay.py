@@ -289,6 +289,7 @@ HTTP: list[tuple[str, Http]] = [
         peers=response.json["peers"][:1] * 2, total=2))),
     ("NA-SAME-006", on(HEALTH, lambda response: response.json.update(
         healthy=False, checks=dict.fromkeys(response.json["checks"], "ok")))),
+    ("NA-SAME-011", on(HEALTH, lambda response: response.__dict__.update(status=503))),
     ("NA-SAME-008", since_now),
     ("NA-SAME-008", Drifting(NETWORK, "architecture.hidden_dim", 1)),
     ("TR-SAME-004", on(VERIFY, put("metrics.global_loss", 99.5))),
