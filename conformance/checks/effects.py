@@ -12,7 +12,7 @@ from conformance.checks.counting import counted, counted_after
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.stream import LONG
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH, SIXTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.passive.events import is_final, stream_ids, tokens_of
@@ -117,7 +117,7 @@ def stream_stop(context: Context) -> None:
     context.judge("NA-SSE-016", not any(behind), why, first, second)
 
 
-@requirement("NA-SSE-018", "NA-SSE-021", "NA-SSE-023")
+@requirement("NA-SSE-018", "NA-SSE-021", "NA-SSE-023", "NA-SSE-027")
 def stream_whole(context: Context) -> None:
     """Send one prompt in turn with a stream and without, at temperature 0; compare the texts."""
     _compare(context, LONGER, TRIES)
@@ -160,6 +160,9 @@ def _compare(context: Context, most: int, tries: int) -> None:
     if context.edition >= SIXTH and tries > 1 and not lacks and not adds:
         wrong = _is_respelled(found, whole)
     context.judge("NA-SSE-018", not wrong, why, *shown[-2:])
+    if context.edition >= SEVENTH and tries > 1:
+        # What is a part of the other is judged above.
+        context.judge("NA-SSE-027", whole == found or lacks or adds, why, *shown[-2:])
     if context.edition >= FOURTH and whole == found:
         spaced = joined.strip() == own.strip()
         why = f"the tokens make {brief(joined)}, the result is {brief(own)}"

@@ -12,7 +12,7 @@ from conformance.checks.native import native_get
 from conformance.checks.native_named import texts_in
 from conformance.checks.node_sanity import FAILED
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -24,6 +24,8 @@ NO_PATH, ONLY_READ, TOKEN = "NT-RULE-144", "NT-RULE-145", "NT-RULE-146"
 OTHER_KEY, OTHER_ID, LONGER = "NT-RULE-027", "NT-RULE-147", "NT-RULE-148"
 Query = dict[str, object]
 NO_HEIGHTS = ("none", "-1", "0", "2x")
+# As programs write numbers that JSON and paths do not have.
+IN_CODE = "0x2"
 ODD: tuple[tuple[str, Query], ...] = (
     *((f"/api/block/{name}", {}) for name in (*NO_HEIGHTS, "1.5")),
     ("/api/account", {}), ("/api/account", {"public_key": "none"}),
@@ -62,6 +64,11 @@ def native_odd(context: Context) -> None:
             context.judge(NO_BLOCK, found in ([], [name]), why, answer)
         elif name in NO_HEIGHTS and answer.status < 500:
             context.holds(NO_BLOCK, answer)
+    if context.edition >= SEVENTH:
+        answer = native_get(context, f"/api/block/{IN_CODE}")
+        found = _heights(context, answer) if answer.ok else []
+        why = f"/api/block/{IN_CODE} has the block of the height {brief(found)}"
+        context.judge(NO_BLOCK, not found, why, answer)
     for content in NO_CALLS:
         answers = [context.http.call("POST", "/rpc", content=content) for _ in range(2)]
         # An engine answers a bad call so, and says what is wrong with it.

@@ -5,7 +5,7 @@ import time
 import uuid
 from typing import Any
 
-from conformance.judging.hooks import INFERENCE, Http, inference
+from conformance.judging.hooks import INFERENCE, Http, events, inference
 from conformance.judging.toy.answers import Asked, Response, error
 from conformance.judging.toy.node import SECOND
 
@@ -155,6 +155,12 @@ class NothingForNull:
             response.__dict__.update(Response(200, nothing).__dict__)
 
 
+def streamed_otherwise(values: list[Any]) -> list[Any]:
+    """Have another text in streams, with as many tokens."""
+    return [{**one, "token": one["token"][::-1].upper()} if "index" in one else one
+            for one in values]  # fmt: skip
+
+
 def otherwise_with_stops(body: Any, response: Response) -> None:
     """Begin a text otherwise where there are stop sequences."""
     if body.get("stop") and response.json:
@@ -200,6 +206,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-INF-058", inference(otherwise_if_short)),
     ("NA-INF-059", NothingForNull()),
     ("NA-INF-061", inference(otherwise_with_stops)),
+    ("NA-SSE-027", events(streamed_otherwise)),
     ("NA-ROUTE-035", Tripped()),
     ("NA-ROUTE-036", OneAtATime()),
     ("NT-PAGE-025", no_twelve),
