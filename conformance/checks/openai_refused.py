@@ -18,6 +18,7 @@ from conformance.checks.openai_mixed import SINCE
 from conformance.checks.openai_texts import choices_of
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
+from conformance.editions import SEVENTH
 from conformance.findings import Skipped
 from conformance.httprequest import ANONYMOUS
 from conformance.httpwire import Answer
@@ -42,7 +43,7 @@ BAD_VALUES: tuple[tuple[str, Json], ...] = (
     ("n", "two"), ("n", 1.5), ("max_tokens", 2.5), ("top_p", "most"), ("top_p", -0.5),
     ("presence_penalty", "none"), ("frequency_penalty", 2.5), ("stop", [1, 2]),
 )  # fmt: skip
-DRAWN = 3
+DRAWN, SEVERAL = 3, 24
 BROKEN_BODIES = (b"{", b"prompt=Hello", b'{"prompt": "Hello"')
 
 
@@ -105,8 +106,9 @@ def _look_for_another(context: Context, name: str) -> None:
 def _refuse_models(context: Context, path: str, asked: dict[str, Json]) -> None:
     """Ask for texts of a model that is not there."""
     ident = OTHER_MODEL if path == openai.TEXTS else "OA-REFUSE-006"
-    for stream in (False, True):
-        body = {"model": openai.UNKNOWN_MODEL, **asked, "max_tokens": 1, "stream": stream}
+    most = (1, SEVERAL) if context.edition >= SEVENTH else (1,)
+    for stream, tokens in product((False, True), most):
+        body = {"model": openai.UNKNOWN_MODEL, **asked, "max_tokens": tokens, "stream": stream}
         _refuse(context, ident, path, f"another model and stream {brief(stream)}", body)
 
 
