@@ -13,7 +13,6 @@ from conformance.strictjson import Json, brief, is_int
 IS_LEFT_OUT = "NA-INF-059"
 PROMPT = "Once upon a time"
 SHORT = 4
-NULL = {"temperature": None}
 
 
 @requirement(IS_LEFT_OUT)
@@ -51,7 +50,7 @@ def _judge_sampled(context: Context) -> None:
     """Rule on texts that are never the same without a temperature, and always are with null."""
     body: dict[str, Json] = {"prompt": PROMPT, "max_tokens": 2 * SHORT}
     texts = list[set[str]]()
-    for sent in (body, {**body, **NULL}):
+    for sent in (body, {**body, "temperature": None}):
         answers = [context.infer(sent) for _ in range(TRIES)]
         results = [answer.json_object() or {} for answer in answers]
         if not all(answer.ok for answer in answers):

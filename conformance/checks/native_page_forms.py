@@ -81,10 +81,12 @@ def _judge_served(context: Context, listing: Listing, page: Page, longer: list[P
 
 
 def _judge_ends(context: Context, listing: Listing, pages: list[Page]) -> None:
-    """Rule on whether the bound, which is in the list, is on all pages or on none."""
+    """Rule on whether the bound, which is in the list, is on all pages that reach it or on none."""
     found: dict[bool, Page] = {}
+    numbers = {number for page in pages for number in page.numbers}
     for page in pages:
-        if page.numbers:
+        below = max((number for number in numbers if number < (page.before or 0)), default=None)
+        if page.before in page.numbers or below in page.numbers:
             found.setdefault(page.before in page.numbers, page)
     why = f"{listing.path}: of {brief(list(map(str, found.values())))} one has its bound"
     context.judge(ENDS_ALIKE, len(found) < 2, why, *(page.answer for page in found.values()))
