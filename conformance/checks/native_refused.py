@@ -68,7 +68,7 @@ def native_odd(context: Context) -> None:
         answer = native_get(context, f"/api/block/{IN_CODE}")
         found = _heights(context, answer) if answer.ok else []
         why = f"/api/block/{IN_CODE} has the block of the height {brief(found)}"
-        context.judge(NO_BLOCK, not found, why, answer)
+        context.judge(NO_BLOCK, found in ([], [IN_CODE]), why, answer)
     for content in NO_CALLS:
         answers = [context.http.call("POST", "/rpc", content=content) for _ in range(2)]
         # An engine answers a bad call so, and says what is wrong with it.
