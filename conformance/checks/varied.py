@@ -28,7 +28,7 @@ from conformance.checks.native_rpc import call_with
 from conformance.checks.outputs import are_near, is_steady, values_of
 from conformance.checks.passes import fresh_id, send_forward
 from conformance.context import Context
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -39,7 +39,7 @@ ALIKE, NAMED, TAKEN, CALLED = "PL-FWD-024", "PL-BWD-015", "GR-GOSSIP-009", "NT-R
 STEADY, ADDRESSED, CACHED = "PL-FWD-031", "PL-FWD-032", "PL-FWD-033"
 NEARLY = "PL-FWD-043"
 # So long identifiers are the usual ones.
-USUAL = 64
+USUAL, SHORT = 64, 8
 # Two ways to compute one pass differ by less than this part of its largest value.
 SAME = 0.02
 ANY_NAME, SERVERS, FAILED = "PL-FWD-042", "GR-CODE-015", ("INTERNAL", "UNKNOWN")
@@ -80,13 +80,16 @@ def _needs_fifth(context: Context) -> None:
         raise Skipped("later editions ask for it")
 
 
-def _names() -> Iterator[Fields]:
+def _names(context: Context) -> Iterator[Fields]:
     """Yield identifiers for a pass, that nobody has used."""
     for ending in ENDINGS:
         yield {"session_id": fresh_id() + ending}
         yield {"request_id": fresh_id() + ending}
     # One of the same length as a digest.
     yield {"session_id": fresh_id()[-32:], "request_id": fresh_id()[-32:]}
+    if context.edition >= SEVENTH:
+        # And short ones, as a counter makes them.
+        yield {"session_id": fresh_id()[-SHORT:], "request_id": fresh_id()[-SHORT:]}
 
 
 @requirement(ALIKE, STEADY, ADDRESSED, CACHED, ANY_NAME, SERVERS, NEARLY)
@@ -97,7 +100,7 @@ def forward_varied(context: Context) -> None:
     if not output_of(usual):
         raise Skipped(f"a pass ends with {usual.code}")
     plain = [usual]
-    for fields in (*({"source_shard": number} for number in SOURCES), *_names()):
+    for fields in (*({"source_shard": number} for number in SOURCES), *_names(context)):
         compared = Comparison(context)
         for _ in range(TRIES):
             before, other, after = (send_forward(context, **one) for one in ({}, fields, {}))
@@ -170,7 +173,7 @@ def back_varied(context: Context) -> None:
     """Send passes with other identifiers, then their gradients."""
     _needs_fifth(context)
     way = kept_way(context)
-    for fields in _names():
+    for fields in _names(context):
         compared = Comparison(context)
         for _ in range(TRIES):
             kept = send_kept(context, way, **fields)
