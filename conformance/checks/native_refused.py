@@ -4,6 +4,7 @@ How a native resource is refused is not specified. So what is judged is that not
 place of what does not exist, and that nobody makes a node fail with it.
 """
 
+import hashlib
 import json
 from itertools import product
 
@@ -24,8 +25,8 @@ NO_PATH, ONLY_READ, TOKEN = "NT-RULE-144", "NT-RULE-145", "NT-RULE-146"
 OTHER_KEY, OTHER_ID, LONGER = "NT-RULE-027", "NT-RULE-147", "NT-RULE-148"
 Query = dict[str, object]
 NO_HEIGHTS = ("none", "-1", "0", "2x")
-# As programs write numbers that JSON and paths do not have.
-IN_CODE = "0x2"
+# As programs write numbers that JSON and paths do not have, and what 32 bits keep of as 2.
+NOT_TWO = ("0x2", str(2**32 + 2))
 ODD: tuple[tuple[str, Query], ...] = (
     *((f"/api/block/{name}", {}) for name in (*NO_HEIGHTS, "1.5")),
     ("/api/account", {}), ("/api/account", {"public_key": "none"}),
@@ -65,10 +66,11 @@ def native_odd(context: Context) -> None:
         elif name in NO_HEIGHTS and answer.status < 500:
             context.holds(NO_BLOCK, answer)
     if context.edition >= SEVENTH:
-        answer = native_get(context, f"/api/block/{IN_CODE}")
-        found = _heights(context, answer) if answer.ok else []
-        why = f"/api/block/{IN_CODE} has the block of the height {brief(found)}"
-        context.judge(NO_BLOCK, found in ([], [IN_CODE]), why, answer)
+        for name in NOT_TWO:
+            answer = native_get(context, f"/api/block/{name}")
+            found = _heights(context, answer) if answer.ok else []
+            why = f"/api/block/{name} has the block of the height {brief(found)}"
+            context.judge(NO_BLOCK, found in ([], [name]), why, answer)
     for content in NO_CALLS:
         answers = [context.http.call("POST", "/rpc", content=content) for _ in range(2)]
         # An engine answers a bad call so, and says what is wrong with it.
@@ -159,6 +161,12 @@ def native_odd_digests(context: Context) -> None:
             context.fails(LONGER, why, answer)
         elif answer.status < 500:
             context.holds(LONGER, answer)
+    if context.edition >= SEVENTH:
+        # There may be a list of all of them.
+        answer = native_get(context, "/artifacts/sha256/")
+        found = answer.ok and hashlib.sha256(answer.body).hexdigest() == digest
+        why = f"/artifacts/sha256/ has the artifact {digest}"
+        context.judge(LONGER, not found, why, answer)
 
 
 @requirement(NO_PATH, ONLY_READ, TOKEN)
