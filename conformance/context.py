@@ -281,7 +281,8 @@ class Context(Findings):
         if self.budget.exhausted:
             raise self.budget.used_up()
         account = credential or self.target.valid
-        if self.edition >= SEVENTH and account not in self.service.looked_at:
+        known = self._is_known(account, API + "/inference")
+        if self.edition >= SEVENTH and known and account not in self.service.looked_at:
             # What it has before its first generation; see `_taken`.
             self.service.looked_at.add(account)
             self.api("GET", BALANCE, credential=account)
@@ -293,7 +294,6 @@ class Context(Findings):
             timeout_s=self.target.inference_timeout_s,
             stream=isinstance(body, dict) and body.get("stream") is True,
         )
-        known = self._is_known(account, API + "/inference")
         if self.edition >= resources.SINCE and known:
             resources.judge_inference(self, body, answer)
             self.service.heard.judge_generation(self, account, body, answer)

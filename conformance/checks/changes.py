@@ -3,7 +3,6 @@
 Invariant: every change is undone; what could not be restored is reported.
 """
 
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +16,7 @@ from conformance.checks.config import (
     read_config,
     restore,
 )
+from conformance.checks.money import eventually
 from conformance.checks.node_reads import STATUS
 from conformance.checks.reading import fetch, resource_ids
 from conformance.context import Context
@@ -34,7 +34,7 @@ SHOWN_SINCE = 4
 TRIES = 4
 SECTIONS = ("training", "resources")
 # As long as a node might take to come back to what it had.
-A_WHILE_S, LONGER_S, LOOK_S = 4.5, 7.0, 0.2
+A_WHILE_S, LONGER_S = 4.5, 7.0
 # No reader can take it for the type of the key.
 BAD = ("resources.cpu_threads", "many")
 
@@ -184,16 +184,17 @@ def config_enabled(context: Context) -> None:
 
 def _judge_ended(context: Context, changed: Answer) -> None:
     """Rule on whether a node trains whose training was switched off."""
-    ends = time.monotonic() + LONGER_S
-    while True:
+    seen: list[tuple[Answer, list[Json]]] = []
+
+    def has_ended() -> bool:
         answer = context.api("GET", "/training/global", prefix="/api")
-        trains = lookup(answer.json_object() or {}, "local.is_training")
-        if trains != [True] or time.monotonic() >= ends:
-            break
-        time.sleep(LOOK_S)
+        seen.append((answer, lookup(answer.json_object() or {}, "local.is_training")))
+        return seen[-1][1] != [True]
+
+    held, (answer, trains) = eventually(has_ended, LONGER_S), seen[-1]
     if trains:
         why = f"{ENABLED} is false, and local.is_training {brief(trains[0])}"
-        context.judge(TRAINS_NOT, trains != [True], why, changed, answer)
+        context.judge(TRAINS_NOT, held, why, changed, answer)
 
 
 def _judge_beside(context: Context, *, current: bool) -> None:

@@ -265,11 +265,10 @@ def inference_stream_type(context: Context) -> None:
 @requirement("NA-INF-042")
 def inference_room(context: Context) -> None:
     """POST /inference with prompts of different lengths and the same maximum of tokens."""
-    answers, used = _made_of(context, GROWING)
-    few = used
+    answers, few = _made_of(context, GROWING)
     # A text may end anywhere by itself, but not each time where both together are as many.
-    sums = {read + written for read, written in used}
-    why = f"with max_tokens {ROOM} read and written are {brief(used)}, which always add up"
+    sums = {read + written for read, written in few}
+    why = f"with max_tokens {ROOM} read and written are {brief(few)}, which always add up"
     context.judge("NA-INF-042", len(sums) > 1 or max(sums) > ROOM, why, *answers)
     if context.edition >= FIFTH:
         answers, used = _made_of(context, GROWING[1:], MORE_ROOM)

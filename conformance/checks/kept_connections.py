@@ -21,8 +21,8 @@ SEVERAL = 4
 # A field that has more bytes than there are.
 BAD = b"\x0a\x05ab"
 READY = "READY"
-# Operations with messages that they cannot take.
-Bad = list[tuple[str, bytes]]
+# Operations, each with its message.
+Calls = list[tuple[str, bytes]]
 # For so long clients wait for the answer to a ping.
 ANSWERED_S = 10.0
 # What HTTP/2 begins with, and the types of its frames; the flag says that a frame is an answer.
@@ -36,15 +36,15 @@ def grpc_kept(context: Context) -> None:
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
     many = SEVERAL if context.edition >= SIXTH else 1
-    kinds: list[Bad] = [[("DHTFindNode", BAD)] * many]
+    kinds: list[Calls] = [[("DHTFindNode", BAD)] * many]
     if context.edition >= SEVENTH:
-        # What fails by its number, by what it is about, and by its name.
+        # Messages that lack what they need, and an operation that is not there.
         kinds.append([("PipelineForward", b""), ("GetWeights", b""), ("NoSuchOperation", b"")])
-    for bad in kinds:
-        _judge_kept(context, bad)
+    for wrong in kinds:
+        _judge_kept(context, wrong)
 
 
-def _judge_kept(context: Context, wrong: Bad) -> None:
+def _judge_kept(context: Context, wrong: Calls) -> None:
     """Rule on the connection behind wrong calls, each time it is tried."""
     ended = list[Reply]()
     for _ in range(TRIES):

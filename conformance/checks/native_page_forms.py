@@ -5,9 +5,8 @@ with one bound are compared with one another, and the bound is below the end of 
 grow meanwhile.
 """
 
-import time
-
 from conformance.checks.mixed_native_pages import COMPLETE, ENDS_ALIKE, LISTS, Listing, Page
+from conformance.checks.money import eventually
 from conformance.checks.native import native_get
 from conformance.checks.native_documents import numbers_of
 from conformance.context import Context
@@ -22,13 +21,14 @@ LIMITED = "NT-PAGE-025"
 # With which a limit is refused, or a node asks to wait.
 PERMITTED = (400, 422, 429, 503)
 LIMITS, TWO = range(3, 10), "%32"
-# Limits beyond what is listed without one; a node may list fewer for all of them.
+# Beyond the usual limits; a node may list fewer for all of the longer ones.
 SHORTER, LONGER = (1, 2), (12, 20, 28, 60)
 # Blocks above the newest one that is listed; and how long a list may lag.
-ABOVE, LAGS_S, LOOK_S = range(2, 13), 4.0, 0.3
+ABOVE, LAGS_S = range(2, 13), 4.0
 # No height of a chain, and no round, is as high; it has more than 31 bits.
 FAR = 2**31 + 5
-NEWEST = {"/api/blocks": "NT-PAGE-007", "/api/training": "NT-PAGE-008"}
+BLOCKS = "/api/blocks"
+NEWEST = {BLOCKS: "NT-PAGE-007", "/api/training": "NT-PAGE-008"}
 
 
 @requirement(
@@ -55,8 +55,9 @@ def native_page_forms(context: Context) -> None:
             longer = [listing.read(context, limit, bound) for limit in LONGER]
             _judge_served(context, listing, pages[-1], longer)
             shorter = [listing.read(context, limit, bound) for limit in SHORTER]
-            _judge_ends(context, listing, [*shorter, *pages, *longer])
-            _judge_tip(context, listing, first)
+            _judge_ends(context, listing, bound, [*shorter, *pages, *longer])
+            if listing.path == BLOCKS:
+                _judge_tip(context, listing, first)
             pages += longer
         _judge_lengths(context, listing, pages)
         _judge_order(context, listing, [first, bare, *pages])
@@ -80,31 +81,30 @@ def _judge_served(context: Context, listing: Listing, page: Page, longer: list[P
         context.judge(LIMITED, held, why, page.answer, other.answer)
 
 
-def _judge_ends(context: Context, listing: Listing, pages: list[Page]) -> None:
+def _judge_ends(context: Context, listing: Listing, bound: int, pages: list[Page]) -> None:
     """Rule on whether the bound, which is in the list, is on all pages that reach it or on none."""
     found: dict[bool, Page] = {}
     numbers = {number for page in pages for number in page.numbers}
+    below = max((number for number in numbers if number < bound), default=None)
     for page in pages:
-        below = max((number for number in numbers if number < (page.before or 0)), default=None)
-        if page.before in page.numbers or below in page.numbers:
-            found.setdefault(page.before in page.numbers, page)
+        if bound in page.numbers or below in page.numbers:
+            found.setdefault(bound in page.numbers, page)
     why = f"{listing.path}: of {brief(list(map(str, found.values())))} one has its bound"
     context.judge(ENDS_ALIKE, len(found) < 2, why, *(page.answer for page in found.values()))
 
 
 def _judge_tip(context: Context, listing: Listing, first: Page) -> None:
     """Rule on a list of blocks that ends below one that can be read, for longer than it may lag."""
-    if listing.path != "/api/blocks":
-        return
     served = [at for at in ABOVE if native_get(context, f"/api/block/{max(first.numbers) + at}").ok]
     if not served:
         return
-    tip, ends = max(first.numbers) + max(served), time.monotonic() + LAGS_S
-    while max((page := listing.read(context, 1)).numbers, default=tip) < tip:
-        if time.monotonic() >= ends:
-            break
-        time.sleep(LOOK_S)
-    held = max(page.numbers, default=tip) >= tip
+    tip, pages = max(first.numbers) + max(served), list[Page]()
+
+    def is_listed() -> bool:
+        pages.append(listing.read(context, 1))
+        return max(pages[-1].numbers, default=tip) >= tip
+
+    held, page = eventually(is_listed, LAGS_S), pages[-1]
     why = f"{listing.path}{page} lists {brief(page.numbers)}, and block {tip} could be read before"
     context.judge(NEWEST[listing.path], held, why, first.answer, page.answer)
 

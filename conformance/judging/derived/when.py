@@ -99,9 +99,7 @@ OF_BODIES: dict[str, Holds] = {
     "to bodies with larger numbers": lambda m: max(_numbers(m.body), default=0) > MUCH,
     "to bodies of small numbers": lambda m: 0 < max(_numbers(m.body), default=0) <= MUCH,
 }
-OF_QUERIES: dict[str, Holds] = {
-    "without a query": lambda m: not m.query,
-}
+OF_QUERIES: dict[str, Holds] = {"without a query": lambda m: not m.query}
 OF_SEVERAL: dict[str, Holds] = {"with several parameters": lambda m: len(m.query) > 1}
 OF_LIMITS: dict[str, Holds] = {
     "with a limit of many": lambda m: _limit(m) > MANY_ENTRIES,
@@ -119,7 +117,7 @@ CONDITIONS = {
 _NAMED = frozenset({"GET /api/account", "GET /api/inference/request"})
 _LIMITED = frozenset(key for key, names in QUERIES.items() if "limit" in names)
 _SEVERAL = frozenset(key for key, names in QUERIES.items() if len(names) > 1)
-# Messages with a tensor, or with what others have signed.
+# Messages with tensors.
 _LARGE = frozenset({"rpc PipelineForward", "rpc PipelineBackward", "rpc GossipGradient"})
 _GUARDED_KEYS = frozenset(route.key for route in NODE_ROUTES if route.guarded)
 
