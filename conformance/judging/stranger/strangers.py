@@ -250,4 +250,12 @@ STRANGERS = {
         build=("./build",),
         peer_option="--peer",
     ),
+    "seventeenth": Stranger(
+        HERE / "seventeenth",
+        ("./run",),
+        (sys.executable, "-c", _BY_TABLES),
+        14900,
+        build=("./build",),
+        peer_option="--peer",
+    ),
 }
