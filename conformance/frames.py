@@ -15,9 +15,9 @@ MAGIC = (
 )  # fmt: skip
 # What the byte behind the magic number says of a frame.
 _VERSION, _THIS = 0xC0, 0x40
-_BLOCK_SUMS, _SIZED, _SUM, _DICTIONARY = 0x10, 0x08, 0x04, 0x01
+INDEPENDENT, BLOCK_SUMS, SIZED, SUM, _DICTIONARY = 0x20, 0x10, 0x08, 0x04, 0x01
 # The highest bit of the size of a block says that it is not compressed.
-_STORED = 1 << 31
+STORED = 1 << 31
 _PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 _BITS = 0xFFFFFFFF
 
@@ -44,14 +44,14 @@ def frame_fault(data: bytes) -> str | None:
     return None
 
 
-def _described(flags: int) -> int:
+def described(flags: int) -> int:
     """Return how long a descriptor is: flags, the largest size of a block, what is optional."""
-    return 2 + (8 if flags & _SIZED else 0) + (4 if flags & _DICTIONARY else 0)
+    return 2 + (8 if flags & SIZED else 0) + (4 if flags & _DICTIONARY else 0)
 
 
 def _checksums(data: bytes, at: int) -> tuple[int, int]:
     """Return the checksum behind the descriptor at this place, and the one that it has."""
-    length = _described(data[at]) if at < len(data) else 0
+    length = described(data[at]) if at < len(data) else 0
     if not length or at + length >= len(data):
         return 0, 0
     return data[at + length], checksum_of(data[at : at + length]) >> 8 & 255
@@ -63,14 +63,14 @@ def _end_of(data: bytes, at: int) -> int | None:
     if flags & _VERSION != _THIS:
         return None
     # The last byte is the checksum of the descriptor.
-    at += _described(flags) + 1
+    at += described(flags) + 1
     while at + 4 <= len(data):
-        size = int.from_bytes(data[at : at + 4], "little") & ~_STORED
+        size = int.from_bytes(data[at : at + 4], "little") & ~STORED
         at += 4
         if size == 0:
-            at += 4 if flags & _SUM else 0
+            at += 4 if flags & SUM else 0
             return at if at <= len(data) else None
-        at += size + (4 if flags & _BLOCK_SUMS else 0)
+        at += size + (4 if flags & BLOCK_SUMS else 0)
     return None
 
 

@@ -60,8 +60,8 @@ class Runner:
         `parallel` is the number of reading checks that run at a time; if it is above 1, the others
         run after all of these. `shuffle` runs the checks in an order derived from the target's
         seed, instead of by their effect. `names` holds the checks to run; None means all. With
-        `first_violation` the run ends after the first check that finds a MUST violated. `peer` is a
-        node of the suite that serves already.
+        `first_violation` the run ends after the first check that finds a MUST violated which the
+        baseline does not have. `peer` is a node of the suite that serves already.
         """
         self.target = target
         self.redactor = Redactor(target.secrets)
@@ -166,7 +166,9 @@ class Runner:
     def _violated(self) -> bool:
         scored = levels(self.target.edition)
         return any(
-            item.ruling is Ruling.FAILS and scored.get(item.requirement) is Level.MUST
+            item.ruling is Ruling.FAILS
+            and scored.get(item.requirement) is Level.MUST
+            and item.requirement not in self._baseline.known
             for item in self._findings
         )
 

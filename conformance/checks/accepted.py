@@ -15,7 +15,7 @@ from conformance.checks.reading import Resource
 from conformance.checks.training import GLOBAL
 from conformance.checks.written import GENERATED, TOKENS
 from conformance.context import API, Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import ANONYMOUS, USUAL, Written, encoded
 from conformance.httpwire import Answer
@@ -133,13 +133,21 @@ def _members(document: Json, path: str = "") -> set[tuple[str, str]]:
 
 @requirement(METHOD)
 def methods_absent(context: Context) -> None:
-    """POST and DELETE where the document shows a GET only, and GET where it shows a POST."""
+    """POST and DELETE where the document shows a GET only, and GET where it shows a POST.
+
+    From edition 7 on PUT, PATCH and DELETE, too, of all that the document shows another method of.
+    """
     if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
     token = context.target.valid
     empty: dict[str, Json] = {}
     asked = [("POST", resource.path, empty) for resource in POSTED]
     asked += [("DELETE", resource.path, empty) for resource in OPEN_READS]
+    if context.edition >= SEVENTH:
+        reads = [resource.path for resource in POSTED]
+        asked += [("PUT", path, empty) for path in (*reads, *ACTED)]
+        asked += [("PATCH", path, empty) for path in reads if path != CONFIG.path]
+        asked += [("DELETE", resource.path, empty) for resource in AUTH_READS]
     for method, path, body in (*asked, *(("GET", path, None) for path in ACTED)):
         answer = context.http.call(method, API + path, credential=token, json_body=body)
         if answer.status < 500 and answer.status != TOO_MANY:

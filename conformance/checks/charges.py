@@ -21,7 +21,7 @@ from conformance.checks.money import (
 from conformance.checks.stream import LONG, LONG_SINCE
 from conformance.checks.wallet import AMOUNT, EXCESS
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH
 from conformance.findings import Skipped
 from conformance.httprequest import Credential
 from conformance.httpwire import Answer
@@ -42,6 +42,8 @@ PART, HALF = 0.6, 0.5
 # Amounts that are small ones if they are cut to 32 or 64 bits.
 VAST = (4295.0, 18_446_744_073_710.0)
 LOOK_S = 0.2
+# So many generations are made one after another.
+SEVERAL = 7
 Body = dict[str, Json]
 
 
@@ -53,6 +55,26 @@ def money_charged(context: Context) -> None:
     if context.edition >= LONG_SINCE:
         _judge_charge(context, {"prompt": "Hello", "max_tokens": LONG})
         _judge_repeated(context)
+    if context.edition >= SEVENTH:
+        _judge_several(context)
+
+
+def _judge_several(context: Context) -> None:
+    """Rule on generations one after another, of which most take their cost at once."""
+    account, exact, dear = context.target.second, 0, list[tuple[str, Answer]]()
+    for turn in range(SEVERAL):
+        found = taken(context, {"prompt": f"Hello, {turn}", "max_tokens": 2}, account)
+        cost = lookup(found[0].json_object() or {}, "cost.amount") if found else []
+        if found is None or not cost or not is_number(cost[0]):
+            continue
+        answer, lost = found
+        exact += EXACT < lost <= float(cost[0]) + EXACT
+        # What two of them have taken together is no more than twice their cost, either.
+        if abs(lost - 2 * float(cost[0])) <= EXACT < lost:
+            dear.append((f"the cost is {cost[0]:g}, and {lost:g} less is available", answer))
+    if exact > SEVERAL // 2 and len(dear) > 1:
+        why = f"{dear[0][0]}, {len(dear)} times in {SEVERAL}"
+        context.fails("NA-WALLET-023", why, *(answer for _, answer in dear))
 
 
 def _judge_repeated(context: Context) -> None:

@@ -7,18 +7,28 @@ not, larger or smaller ones, stored or compressed, with the size of the content 
 import struct
 from collections.abc import Iterator
 
-from conformance.frames import LZ4_MAGIC, checksum_of
+from conformance.frames import (
+    BLOCK_SUMS,
+    INDEPENDENT,
+    LZ4_MAGIC,
+    SIZED,
+    STORED,
+    SUM,
+    checksum_of,
+)
 
-# What the byte behind the magic number says, beside the version of the format.
-VERSION, INDEPENDENT, SIZED, SUMMED = 0x40, 0x20, 0x08, 0x04
+# What the byte behind the magic number says beside the flags: the version of the format.
+VERSION = 0x40
 # Blocks of 64 KiB and of 4 MiB.
 SMALL, LARGE = 0x40, 0x70
 MOST = 64 * 1024
-STORED = 1 << 31
 
 
-def forms_of(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield frames of a content of at most 64 KiB, each with what is special in it."""
+def forms_of(content: bytes, *, block_sums: bool = True) -> Iterator[tuple[str, bytes]]:
+    """Yield frames of a content of at most 64 KiB, each with what is special in it.
+
+    With ``block_sums`` one of them has a checksum of its block.
+    """
     if not 0 < len(content) <= MOST:
         return
     whole, half = stored(content), len(content) // 2
@@ -29,7 +39,10 @@ def forms_of(content: bytes) -> Iterator[tuple[str, bytes]]:
     size = struct.pack("<Q", len(content))
     yield "its size", _frame(VERSION | INDEPENDENT | SIZED, LARGE, whole, size)
     checksum = struct.pack("<I", checksum_of(content))
-    yield "a checksum", _frame(VERSION | INDEPENDENT | SUMMED, LARGE, whole) + checksum
+    yield "a checksum", _frame(VERSION | INDEPENDENT | SUM, LARGE, whole) + checksum
+    if block_sums:
+        flags = VERSION | INDEPENDENT | BLOCK_SUMS
+        yield "a checksum of its block", _frame(flags, LARGE, whole + checksum)
     if not any(content) and len(content) >= len(_zeros(0)) + 4 + 15:
         yield "a compressed block", _frame(VERSION | INDEPENDENT, LARGE, _compressed(len(content)))
 

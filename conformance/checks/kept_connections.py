@@ -21,6 +21,14 @@ SEVERAL = 4
 # A field that has more bytes than there are.
 BAD = b"\x0a\x05ab"
 READY = "READY"
+# Messages whose values are too short.
+UNFIT = (
+    ("DHTFindNode", messages.make("DHTFindNodeRequest", target_id=b"abc")),
+    (
+        "PipelineForward",
+        messages.make("PipelineForwardRequest", hidden_states=b"abc", hidden_shape=[1, 1, 16]),
+    ),
+)
 # Operations, each with its message.
 Calls = list[tuple[str, bytes]]
 # For so long clients wait for the answer to a ping.
@@ -40,6 +48,7 @@ def grpc_kept(context: Context) -> None:
     if context.edition >= SEVENTH:
         # Messages that lack what they need, and an operation that is not there.
         kinds.append([("PipelineForward", b""), ("GetWeights", b""), ("NoSuchOperation", b"")])
+        kinds.append([(name, message.SerializeToString()) for name, message in UNFIT])
     for wrong in kinds:
         _judge_kept(context, wrong)
 

@@ -15,7 +15,7 @@ from conformance.checks.guards import smallest_bodies
 from conformance.checks.node_reads import AUTH_READS
 from conformance.checks.reading import ABSENT
 from conformance.context import API, Context
-from conformance.editions import FOURTH, SIXTH
+from conformance.editions import FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import ANONYMOUS, USUAL, Credential, Written
 from conformance.httpwire import Answer
@@ -165,6 +165,11 @@ def token_elsewhere(context: Context) -> None:
     headers = [*((name, token) for name in OTHER_HEADERS), ("Cookie", pairs)]
     written = Written(others=tuple(headers))
     asked = [Asked("GET", one.path, written=written) for one in AUTH_READS]
+    if context.edition >= SEVENTH:
+        # One by itself, as it is and as a header would have it.
+        cookies = [f"{name}={form}{token}" for name in TOKEN_NAMES for form in ("", "Bearer%20")]
+        ways = [Written(others=(("Cookie", cookie),)) for cookie in cookies]
+        asked += [Asked("GET", AUTH_READS[0].path, written=way) for way in ways]
     for method, path, body in smallest_bodies(context):
         named: dict[str, Json] = dict.fromkeys(TOKEN_NAMES, token)
         asked.append(Asked(method, path, body={**body, **named}))

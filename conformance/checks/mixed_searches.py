@@ -16,7 +16,7 @@ from conformance import messages
 from conformance.checks.dht import NODE_ID_BYTES, SENDER, distance
 from conformance.checks.money import TRIES
 from conformance.context import Context
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -25,6 +25,8 @@ from conformance.target import GRPC_PORT_OFFSET
 
 CLOSEST, READABLE, NEWCOMERS = "DH-032", "DH-033", "DH-035"
 NAMED, WHERE, AS_MANY, BY_NOBODY = "DH-040", "DH-041", "DH-044", "DH-047"
+# Fewer senders may be all that a node has learned of.
+OF_TARGET, ENOUGH = "DH-049", 3
 SEARCHES = {"DHTFindNode": "target_id", "DHTFindValue": "key"}
 SENDERS, TARGETS, ELSEWHERE = 30, 3, 2
 # Low and high ones, on which nobody answers.
@@ -78,7 +80,7 @@ def _search(
     return Listing(reply, nodes, bytes(answer.responder.node_id))
 
 
-@requirement(CLOSEST, READABLE, NEWCOMERS, NAMED, WHERE, AS_MANY, BY_NOBODY, "DH-013")
+@requirement(CLOSEST, READABLE, NEWCOMERS, NAMED, WHERE, AS_MANY, BY_NOBODY, OF_TARGET, "DH-013")
 def dht_crowd(context: Context) -> None:
     """Call DHTPing as many senders, and compare both searches for drawn targets among them."""
     draw = Random(context.target.seed)  # noqa: S311 - IDs of senders, no secret
@@ -121,6 +123,21 @@ def dht_crowd(context: Context) -> None:
         _judge_newcomers(context, senders)
         _judge_named(context, named, listings)
         _judge_as_many(context, listings)
+    if context.edition >= SEVENTH:
+        _judge_alike(context, named, listings)
+
+
+def _judge_alike(
+    context: Context,
+    named: dict[bytes, tuple[str, int]],
+    listings: dict[tuple[str, bytes], Listing],
+) -> None:
+    """Rule on whether senders are listed for the targets that they are close to."""
+    lists = [set(listing.nodes) & named.keys() for listing in listings.values()]
+    if len(lists) > 2 * TARGETS and all(len(one) >= ENOUGH for one in lists):
+        same = all(one == lists[0] for one in lists)
+        why = f"of {len(named)} senders the same {len(lists[0])} are listed for each target"
+        context.judge(OF_TARGET, not same, why, *(one.reply for one in [*listings.values()][:2]))
 
 
 def _ping(context: Context, ident: bytes, ip: str, port: int) -> None:
@@ -170,19 +187,22 @@ def _address(text: str) -> object:
 def _judge_as_many(context: Context, listings: dict[tuple[str, bytes], Listing]) -> None:
     """Rule on how many nodes the searches list at most: K is one number.
 
-    A node may leave out itself and who asks, and list them in the other search.
+    A node may leave out itself and who asks, and list them in the other search, beside K others or
+    among them. So from edition 7 on they may be counted or not.
     """
-    most = dict[str, tuple[int, Reply]]()
+    most, whole = dict[str, tuple[int, Reply]](), dict[str, int]()
     for (operation, _), listing in listings.items():
         beside = {listing.home, SENDER.node_id}
         many = len(listing.nodes.keys() - beside), listing.reply
         most[operation] = max(most.get(operation, many), many, key=lambda found: found[0])
+        whole[operation] = max(whole.get(operation, 0), len(listing.nodes))
     if len(most) == len(SEARCHES):
         (fewer, _), (more, _) = sorted(most.values(), key=lambda found: found[0])
         why = ", ".join(f"{operation} lists {many}" for operation, (many, _) in most.items())
-        context.judge(
-            AS_MANY, more - fewer <= ABOUT, f"at most {why}", *(reply for _, reply in most.values())
-        )
+        held = more - fewer <= ABOUT
+        if context.edition >= SEVENTH:
+            held = min(more - fewer, max(whole.values()) - min(whole.values())) <= 1
+        context.judge(AS_MANY, held, f"at most {why}", *(reply for _, reply in most.values()))
 
 
 def _judge_newcomers(context: Context, senders: list[bytes]) -> None:

@@ -16,7 +16,7 @@ from conformance.checks.money import (
 from conformance.checks.payments import require_budget
 from conformance.checks.wallet import AMOUNT, AMOUNTS, DAYS
 from conformance.context import Context
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import Credential
 from conformance.httpwire import Answer
@@ -30,6 +30,8 @@ SOON_S = 2.0
 UNSTAKES, STAKES_LEFT = 3, 7
 # So much of an unstake is no rounding of it.
 WHOLE = 0.5
+# And so much is all of it.
+WHOLLY = 0.999
 # What a refusal ends with that is about the body or the account.
 REFUSED = (400, 402, 403, 409, 422)
 # The first edition that looks for a part of an unstake before its date, and at the second account
@@ -127,6 +129,9 @@ def unstakes_pending(context: Context) -> None:
     if context.edition >= FIFTH and max(map(abs, gone)) <= EXACT:
         why = f"of {UNSTAKES} unstakes nothing is pending or available, and nothing staked any more"
         nowhere = max(rises) <= 0 and not any(alone)
+        if context.edition >= SEVENTH and not nowhere:
+            nowhere = max(rises) < WHOLLY and not any(alone)
+            why = f"of {UNSTAKES} unstakes only these shares are pending or available: {rises}"
         context.judge("NA-WALLET-069", not nowhere, why, *shown)
     if rises[0] < WHOLE and not all(alone):
         raise Skipped("what is unstaked is not shown as pending")

@@ -12,7 +12,7 @@ from conformance.checks.native import members_of, named_digests, native_get
 from conformance.checks.native_documents import judge_atoms, under
 from conformance.checks.signed_requests import state_of
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SEVENTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -171,6 +171,13 @@ def native_results(context: Context) -> None:
         raise Skipped("no block has something that is called its results")
 
 
+def _has_null(listed: Json, there: Json) -> bool:
+    """Return whether a list has null where the other one has something."""
+    if not isinstance(listed, list) or not isinstance(there, list) or len(listed) != len(there):
+        return False
+    return any(a is None and b is not None for a, b in zip(listed, there, strict=True))
+
+
 def _rows(listing: Answer) -> list[dict[str, Json]]:
     """Return the blocks of a page."""
     return [
@@ -198,6 +205,10 @@ def _judge_named(context: Context) -> None:
                 pair for name in named if row["height"] == height
                 for pair in _pairs(row.get(name), whole[name])
             ]  # fmt: skip
+            if row["height"] == height and context.edition >= SEVENTH:
+                null = [name for name in named if _has_null(row.get(name), whole[name])]
+                why = f"in the list {brief(null)} of the block {height} has null"
+                context.judge(RESULTS, not null, why, listing, block)
             wrong = [pair for pair in pairs if pair[0] != pair[1]]
             why = f"results of the block {height} are in the list, and there, {brief(wrong[:1])}"
             if pairs:

@@ -292,7 +292,8 @@ def _judge_paths(context: Context) -> None:
             answer, result = call_rpc(context, "abci_query", {"path": path, **data})
             found.setdefault(path, []).append(answer)
             served |= {path} if result is not None else set()
-    if NO_PATH not in served and served:
+    # Others than a path that is refused may say within a result that they are not there.
+    if served and (NO_PATH not in served or context.edition >= SEVENTH):
         lacking = set(QUERY_PATHS) - served
         why = f"{brief(sorted(lacking))} is refused with any data, {brief(sorted(served))} is not"
         shown = (answer for answers in found.values() for answer in answers)

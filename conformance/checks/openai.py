@@ -16,7 +16,7 @@ from conformance.checks.clock import APART, served_at
 from conformance.checks.money import TRIES
 from conformance.checks.reading import ABSENT, UNAVAILABLE, served
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import ANONYMOUS, Credential, bearer
 from conformance.httpwire import Answer
@@ -79,6 +79,7 @@ def generate(context: Context, path: str, body: dict[str, Json]) -> Answer:
     if context.edition >= SIXTH:
         # Others ask for what is to be refused.
         judge_openai(context, "POST", BASE + path, body, answer)
+        context.service.heard.forms.judge_model(context, body, answer)
     usage = (answer.json_object() or {}).get("usage")
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
     context.budget.charge_stream(int(tokens) if is_int(tokens) else answer.body.count(b"data:"))
@@ -265,6 +266,8 @@ OF_ANOTHER_TYPE: tuple[tuple[str, Json], ...] = (
     ("messages", "Hello"), ("messages", [7]), ("max_tokens", "ten"), ("temperature", "warm"),
     ("stream", {"a": 1}), ("stop", {"a": 1}),
 )  # fmt: skip
+# From edition 7 on.
+NO_MODELS: tuple[tuple[str, Json], ...] = (("model", 7), ("model", {"a": 1}))
 BROKEN = (b"{", b'{"messages": [', b"messages=Hello")
 
 
@@ -300,7 +303,7 @@ def openai_refusals(context: Context) -> None:
     )
     for key, value in OUT_OF_RANGE:
         refused("OA-REFUSE-003", f"{key} {brief(value)}", {**good, key: value})
-    for key, value in OF_ANOTHER_TYPE:
+    for key, value in (*OF_ANOTHER_TYPE, *(NO_MODELS if context.edition >= SEVENTH else ())):
         refused("OA-REFUSE-004", f"{key} {brief(value)}", {**good, key: value})
     for content in BROKEN:
         refused("OA-REFUSE-005", f"the body {content.decode()}", content=content)

@@ -12,6 +12,7 @@ from conformance.checks import openai
 from conformance.checks.openai_stream import DONE, RULES, Asked, Chunks, chunks_of, judge_chunks
 from conformance.checks.openai_texts import CHAT, TEXT, Asking, Kind, choices_of, rules
 from conformance.context import Context
+from conformance.editions import SEVENTH
 from conformance.httpwire import Answer
 from conformance.shapes import lookup
 from conformance.sse import read
@@ -120,6 +121,10 @@ class Speaker:
         if streamed and not asked.usage:
             counts = [[], []]
         told = [found[0] if found and is_int(found[0]) else None for found in counts]
+        if streamed and told[1] is not None and self.context.edition >= SEVENTH:
+            why = f"a stream of {told[1]} tokens, with a maximum of {asked.limit} and n {asked.n}"
+            held = told[1] <= asked.n * asked.limit
+            self.context.judge(self.kind.ident(108), held, why, answer)
         said = Said(
             answer=answer,
             texts=tuple(text for _, text in sorted(texts.items())),

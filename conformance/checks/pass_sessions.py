@@ -12,7 +12,7 @@ from conformance.checks.money import TRIES, Comparison
 from conformance.checks.outputs import ROUNDED, are_near, values_of
 from conformance.checks.passes import form_of, fresh_id, hidden_shape, send_forward
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -22,7 +22,7 @@ TAKEN, OWN_RESULT = "PL-FWD-036", "PL-FWD-014"
 # By such a part of the largest value the results of one computation may differ.
 EXACTLY = 0.001
 # Fewer than most passes have, and more, none of them a power of two.
-LENGTHS = (1, 3, 5, 9, 17)
+LENGTHS, LONGER = (1, 3, 5, 9, 17), (33, 67)
 
 
 def _end(context: Context, session: str) -> None:
@@ -94,7 +94,7 @@ def pipeline_lengths(context: Context) -> None:
     plain = send_forward(context)
     if not output_of(plain):
         raise Skipped(f"a pass ends with {plain.code}")
-    for length in LENGTHS:
+    for length in LENGTHS + (LONGER if context.edition >= SEVENTH else ()):
         shape = [rows, length, width]
         if length == usual:
             continue

@@ -19,12 +19,13 @@ from conformance.checks.signed_requests import (
     state_of,
 )
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.httpwire import Answer
 from conformance.signer import Kind, Signed
 from conformance.strictjson import Json, brief, is_int
 
 PAYER, NAMED, COMPLETED = "NT-RULE-085", "NT-RULE-108", "NT-RULE-073"
+SOUND = "NT-RULE-105"
 EXPIRY, HASHED = "NT-RULE-158", "NT-RULE-159"
 # What a record may call its block expiry, and its transaction.
 _EXPIRES = re.compile(r"(block_)?expir(es|y)(_at)?(_height|_block)?\Z", re.ASCII | re.IGNORECASE)
@@ -45,6 +46,10 @@ def judge_payer(context: Context, first: Signed) -> None:
         return
     before = [at_rest(context, key) for key in keys]
     answer = post(context, made)
+    if is_refused(answer) and context.edition >= SEVENTH:
+        again = post(context, sign(context, Kind.OTHER))
+        why = f"two sound requests of another account are refused: {brief(again.body)}"
+        context.judge(SOUND, not is_refused(again), why, answer, again)
     if is_refused(answer) or not all(one.money for one in before):
         return
     context.budget.charge(made.cost / ATOMS)

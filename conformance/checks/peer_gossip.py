@@ -11,7 +11,7 @@ from conformance.checks import gradients
 from conformance.checks.peering import Scene, need_work, shown, watched
 from conformance.checks.returning import SHORTEST_S
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH, SIXTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import GrpcClient
 from conformance.httpwire import Unanswered
@@ -24,7 +24,7 @@ from conformance.strictjson import brief
 from conformance.target import GRPC_PORT_OFFSET
 
 LOWERED, NOT_BACK = "CL-GOSSIP-001", "CL-GOSSIP-002"
-GOSSIP = "GossipGradient"
+GOSSIP, PORT = "GossipGradient", "CL-PORT-001"
 ANSWERED, KEPT = "CL-URL-001", "CL-GOSSIP-003"
 GOES_ON, BY_ONE, USED, ONCE = (f"CL-GOSSIP-{number:03d}" for number in (10, 11, 12, 13))
 # More than a message of the usual ttl may be forwarded. Ours takes 8 at most.
@@ -43,8 +43,9 @@ NAMING, TIMED = ("node_id", "round_id", "signature"), ("timestamp",)
 
 
 @requirement(
-    LOWERED, NOT_BACK, KEPT, GOES_ON, BY_ONE, USED, ONCE, NOT_AGAIN, PAUSES, *requests.PROVES
-)
+    LOWERED, NOT_BACK, KEPT, GOES_ON, BY_ONE, USED, ONCE, NOT_AGAIN, PAUSES, PORT,
+    *requests.PROVES,
+)  # fmt: skip
 def peer_gossip(context: Context) -> None:
     """Gossip a gradient, and see to whom the node passes it on, and with which ttl."""
     peer = context.peer
@@ -80,6 +81,9 @@ def _judge_sent(context: Context, scene: Scene, sent: Any) -> list[Call]:
         why = "what is passed on cannot be read as a gradient"
         context.fails(KEPT, why, *shown(unread[:1]))
     if not passed and sent.ttl:
+        wrong = [link for link in context.peer.posts[PEER].http.links if link.http2]
+        if wrong and context.edition >= SEVENTH:
+            context.fails(PORT, "behind a gradient gRPC was spoken to the HTTP port", reply)
         raise Skipped("the node did not pass the gradient on")
     for call in passed:
         _judge_passed(context, sent, call)

@@ -19,7 +19,7 @@ from conformance.checks.kept_passes import Fields, metadata_of, way_back
 from conformance.checks.passes import SOURCE
 from conformance.checks.peering import AGAIN_S, Scene, shown, watched
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH, SIXTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.frames import is_framed
 from conformance.grpcwire import Reply
@@ -296,6 +296,7 @@ def _judge_size(context: Context, call: Call, shape: list[int], width: int | Non
     context.judge(FILLED, held, why, *shown([call]))
     if context.edition >= SIXTH and held and values == own:
         context.judge(AS_SENT, list(message.grad_shape) == shape, why, *shown([call]))
+    if held and (values == own or context.edition >= SEVENTH) and context.edition >= SIXTH:
         whole = size >= own * WIDTHS[passes.form_of(context)]
         context.judge(NARROWER, whole, why, *shown([call]))
 

@@ -27,7 +27,7 @@ from conformance.checks.answers import (
 from conformance.checks.dht import SENDER
 from conformance.checks.numbers import judge_necessary
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.frames import LZ4_MAGIC, frame_fault
@@ -35,6 +35,7 @@ from conformance.grpcwire import NO_MESSAGE, Reply
 from conformance.registry import requirement
 from conformance.strictjson import brief
 from conformance.target import documented_grpc_address
+from conformance.unpacking import content_fault
 
 # A round beyond that of any checkpoint, and below the largest int32.
 FAR_ROUND = 2_000_000_000
@@ -152,6 +153,8 @@ def get_checkpoint(context: Context) -> None:
             context.judge("GR-CKPT-014", begins == LZ4_MAGIC, why, reply)
             if context.edition >= SIXTH and begins == LZ4_MAGIC:
                 fault = frame_fault(checkpoint.checkpoint_data)
+                if fault is None and context.edition >= SEVENTH:
+                    fault = content_fault(checkpoint.checkpoint_data)
                 context.judge("GR-CKPT-014", fault is None, f"checkpoint_data: {fault}", reply)
         if context.edition >= SIXTH:
             lacking = [key for key in ("model_hash", "phase") if not getattr(checkpoint, key)]

@@ -15,7 +15,7 @@ from conformance.checks.node_reads import CONFIG, HEALTH, LAYERS, NETWORK, PEERS
 from conformance.checks.reading import fetch
 from conformance.checks.training import GLOBAL, VERIFY
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Shown, Skipped
 from conformance.registry import Pauses, requirement
 from conformance.shapes import lookup
@@ -47,6 +47,7 @@ class Relation:
     ident: str
     paths: tuple[str, ...]
     fits: Callable[..., bool]
+    since: int = SIXTH
 
     def values(self, documents: Documents) -> Values | None:
         """Return what the documents have at the paths, None if something is missing."""
@@ -78,6 +79,14 @@ def _same(one: Json, other: Json) -> bool:
 def _near(one: Json, other: Json) -> bool:
     numbers = is_number(one) and is_number(other)
     return not numbers or isclose(one, other, rel_tol=ROUNDED, abs_tol=ROUNDED)
+
+
+def _is_average(loss: Json, average: Json, least: Json) -> bool:
+    """Whether a loss is not the least one, where that has digits which the average has not."""
+    if not (is_number(loss) and is_number(average)) or loss != least:
+        return True
+    digits = len(str(loss).partition(".")[2])
+    return round(average, digits) == loss
 
 
 def _counts_all(total: Json, listed: Json) -> bool:
@@ -171,6 +180,16 @@ TRAINING = (
         _near,
     ),
     Relation(
+        "TR-SAME-004",
+        (
+            "training-verify metrics.global_loss",
+            "training-global global_avg_loss",
+            "training-global global_min_loss",
+        ),
+        _is_average,
+        since=SEVENTH,
+    ),
+    Relation(
         "TR-SAME-005", ("training-global local.is_training", "status training.enabled"), _trains
     ),
     Relation("TR-SAME-007", ("training-global local.current_loss", "status training.loss"), _near),
@@ -229,7 +248,7 @@ def _compare(context: Context, relations: Iterable[Relation]) -> Pauses:
     """Rule on each of these relations whose values are shown."""
     if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
-    left = list(relations)
+    left = [relation for relation in relations if context.edition >= relation.since]
     for at in range(TRIES):
         look = _look(context, left)
         odd = list[Relation]()

@@ -10,7 +10,15 @@ from conformance.checks.native import document_at, mapped, native_get, native_pa
 from conformance.checks.native_documents import numbers_of, under
 from conformance.checks.native_records import WHOLE, judge_whole
 from conformance.checks.native_rpc import NO_METHOD, error_code
-from conformance.checks.payers import EXPIRY, HASHED, NAMED, PAYER, judge_named, judge_payer
+from conformance.checks.payers import (
+    EXPIRY,
+    HASHED,
+    NAMED,
+    PAYER,
+    SOUND,
+    judge_named,
+    judge_payer,
+)
 from conformance.checks.signed_requests import (
     ATOMS,
     BLOCK_S,
@@ -40,7 +48,7 @@ from conformance.checks.signed_requests import (
 )
 from conformance.checks.signed_wrong import FORGED, judge_forged
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH, SIXTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -54,8 +62,8 @@ NONCE, CHARGED, TWICE, DECODED = "NT-RULE-049", "NT-RULE-050", "NT-RULE-051", "N
 LOCKED, IN_TIME = "NT-RULE-071", "NT-RULE-073"
 AT_MOST, RELEASED, QUEUED = "NT-RULE-078", "NT-RULE-080", "NT-RULE-082"
 PROMPT, RELAY = "NT-RULE-086", "NT-RULE-023"
-HASH, SOUND, BY_ONE = "NT-RULE-092", "NT-RULE-105", "NT-RULE-107"
-ANSWERED = "NT-RULE-172"
+HASH, BY_ONE = "NT-RULE-092", "NT-RULE-107"
+ANSWERED, AT_LEAST = "NT-RULE-172", "NT-RULE-173"
 QUEUE = "/api/inference queue"
 MOST_BLOCKS, PAGE = 24, 5
 
@@ -63,7 +71,7 @@ MOST_BLOCKS, PAGE = 24, 5
 @requirement(
     POLLED, COMPLETED, TWO_IDS, NONCE, CHARGED, TWICE, DECODED, HEALTHY, NEWEST, PAIR, LOCKED,
     IN_TIME, AT_MOST, RELEASED, QUEUED, PAYER, PROMPT, RELAY, HASH, SOUND, BY_ONE, NAMED,
-    EXPIRY, HASHED, WHOLE, FORGED, ANSWERED,
+    EXPIRY, HASHED, WHOLE, FORGED, ANSWERED, AT_LEAST,
 )  # fmt: skip
 def signed_request(context: Context) -> None:
     """Broadcast a signed inference request, and follow it: record, account, block, once more."""
@@ -206,6 +214,8 @@ def _judge_paid(context: Context, made: Signed, before: Account, sent: Answer) -
         most = max((earlier - later for earlier, later in pairs), default=0)
         why = f"a request of {made.cost} has taken {most}: {amounts}"
         context.judge(AT_MOST, most <= made.cost, why, *shown)
+        if context.edition >= SEVENTH:
+            context.judge(AT_LEAST, most >= made.cost, why, *shown)
         places = context.target.field_map.get("/api/account money", ())
         if len(places) == len(pairs):
             locked = [pair for place, pair in zip(places, pairs, strict=True) if "lock" in place]

@@ -33,7 +33,7 @@ from conformance.checks.passes import (
 )
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH
 from conformance.findings import Skipped
 from conformance.grpcwire import NO_MESSAGE, Metadata, Reply
 from conformance.httprequest import ANONYMOUS
@@ -46,6 +46,9 @@ STREAM: dict[str, Json] = {"prompt": "Hello", "max_tokens": 1, "stream": True}
 # So often what may be chance is asked.
 # What a number of four, eight or sixteen bits leaves out.
 WRAPS = (16, 256, 65536)
+EACH_LAYER = "GR-CODE-022"
+# So many of the layers of a node are sent a pass.
+MOST_LAYERS = 8
 TURNS = 3
 ELSEWHERE = (*BUSY, "DEADLINE_EXCEEDED")
 # What says that the server failed, or has no such operation.
@@ -269,7 +272,21 @@ def _takes_one(context: Context) -> bool:
     return True
 
 
-@requirement("GR-CODE-013", "GR-CODE-014", "PL-FWD-022")
+def _judge_each(context: Context, named: tuple[int, ...], held: Reply) -> None:
+    """Rule on passes to other layers that the node lists, of which some are found."""
+    sample = sorted({named[len(named) * part // MOST_LAYERS] for part in range(MOST_LAYERS)})
+    ends = {layer: send_forward(context, target_shard=layer) for layer in sample}
+    lost = [layer for layer, reply in ends.items() if reply.code == "NOT_FOUND"]
+    # A shard may have another number than its layers.
+    if 2 * len(lost) < len(ends):
+        lost = [
+            layer for layer in lost if send_forward(context, target_shard=layer).code == "NOT_FOUND"
+        ]
+        why = f"the node lists the layers {brief(list(named))}, and has not found {brief(lost)}"
+        context.judge(EACH_LAYER, not lost, why, held, *(ends[layer] for layer in lost[:2]))
+
+
+@requirement("GR-CODE-013", "GR-CODE-014", "PL-FWD-022", EACH_LAYER)
 def forward_absent(context: Context) -> None:
     """Send passes forward to a layer that the node holds and to one that it does not, in turn."""
     shard = context.target.pipeline.get("absent_shard")
@@ -286,6 +303,8 @@ def forward_absent(context: Context) -> None:
         context.judge("GR-CODE-014", not missing, why, *held)
     if not all(reply.ok for reply in held):
         raise Skipped(f"the forward pass ends with {held[-1].code}")
+    if context.edition >= SEVENTH and own in named:
+        _judge_each(context, named, held[0])
     # The peer is neither offline nor overloaded: it serves what it holds.
     wrong = all(reply.code in BUSY for reply in absent)
     why = f"twice {absent[-1].code} for shard {shard}, between passes that are served"

@@ -5,6 +5,7 @@ those with letters beyond ASCII.
 import re
 
 from conformance.checks.effects import letters
+from conformance.checks.inference import REFUSED
 from conformance.checks.money import TRIES
 from conformance.context import Context
 from conformance.editions import FIFTH, SEVENTH, SIXTH
@@ -16,6 +17,9 @@ from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
 LEFT_ALIKE, STREAMED, ENDS = "NA-INF-053", "NA-INF-056", "NA-INF-013"
+MANY, AS_WHOLE = "NA-INF-062", "NA-SSE-027"
+# More than one, than four and than eight, and none of them in any text.
+NOWHERE = tuple(f"{number}\u241f" for number in range(12))
 PROMPT = "Once upon a time"
 # Tokens of the texts that are stop sequences afterwards, and how many more may follow then.
 SIZES, MORE = (1, 2, 5), 9
@@ -33,7 +37,7 @@ FOREIGN = (
 BEYOND_ASCII = re.compile("[^\x00-\x7f\ufffd]{1,2}")
 
 
-@requirement(LEFT_ALIKE, STREAMED, STOPPED, STREAM_STOPPED, ENDS)
+@requirement(LEFT_ALIKE, STREAMED, STOPPED, STREAM_STOPPED, ENDS, MANY, AS_WHOLE)
 def stops_left(context: Context) -> None:
     """POST /inference for a few tokens; then with their text as a stop sequence, and for more."""
     if context.edition < FIFTH:
@@ -65,6 +69,17 @@ def stops_left(context: Context) -> None:
     if context.edition >= SEVENTH:
         for prompt in FOREIGN:
             _judge_foreign(context, prompt)
+        _judge_many(context)
+
+
+def _judge_many(context: Context) -> None:
+    """Rule on more and more stop sequences, where one of them is accepted."""
+    one, _ = _text(context, {"max_tokens": 1, "stop": [NOWHERE[0]]})
+    for many in (5, len(NOWHERE)):
+        answer, _ = _text(context, {"max_tokens": 1, "stop": list(NOWHERE[:many])})
+        if one.ok and (answer.ok or answer.status in REFUSED):
+            why = f"{many} stop sequences are answered with status {answer.status}"
+            context.judge(MANY, answer.ok, why, one, answer)
 
 
 def _judge_foreign(context: Context, prompt: str) -> None:
@@ -74,6 +89,12 @@ def _judge_foreign(context: Context, prompt: str) -> None:
     found = BEYOND_ASCII.search(text)
     if found is None:
         return
+    stream = context.infer({"prompt": prompt, "temperature": 0, **fields, "stream": True})
+    sent = "".join(map(str, tokens_of(stream))).removeprefix(prompt)
+    _, again = _text(context, fields)
+    if stream.ok and text == again and len(sent) >= len(text):
+        why = f"the stream has {brief(sent)}, the result {brief(text)}"
+        context.judge(AS_WHOLE, BEYOND_ASCII.search(sent) is not None, why, plain, stream)
     ended, cut = _text(context, {**fields, "stop": [found[0]]})
     if ended.ok:
         # The document does not say whether the sequence itself belongs to the text.

@@ -12,7 +12,7 @@ from conformance.checks.reading import resource_ids
 from conformance.checks.stream import LONG_SINCE
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH, SIXTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import Credential
 from conformance.httpwire import Answer
@@ -183,6 +183,8 @@ def _is_listed(context: Context, ident: str) -> bool:
 
 
 # So many letters at the end of an address are changed.
+# What a path or a query would end at.
+TAILS = ("/savings", "?of=mine#now")
 CHANGED = 8
 # Ranges within which a letter of a hexadecimal address, or of another one, stays what it is.
 _HEX, _ANY = ("0123456789", "abcdef", "ABCDEF"), ("0123456789", ascii_lowercase, ascii_uppercase)
@@ -221,7 +223,10 @@ def send_to_stranger(context: Context) -> None:
     context.judge("NA-WALLET-047", held, why, sent, newest(context)[0])
     if context.edition >= FIFTH:
         # Behind what is judged of the first one: the budget may end here.
-        _judge_case(context, own[:-CHANGED] + own[-CHANGED:].swapcase())
+        _judge_told(context, own[:-CHANGED] + own[-CHANGED:].swapcase())
+    if context.edition >= SEVENTH:
+        for tail in TAILS:
+            _judge_told(context, own + tail)
 
 
 def _judge_failed(context: Context, body: dict[str, Json]) -> None:
@@ -237,7 +242,7 @@ def _judge_failed(context: Context, body: dict[str, Json]) -> None:
         context.budget.charge(AMOUNT + fee_of(answer) if answer.ok else 0.0)
 
 
-def _judge_case(context: Context, address: str) -> None:
+def _judge_told(context: Context, address: str) -> None:
     """Rule on the receiver in the result of a transfer, where it has other letters."""
     body: dict[str, Json] = {"to": address, "amount": AMOUNT, "memo": MEMO}
     require_budget(context, AMOUNT)

@@ -231,7 +231,7 @@ def _judge_frames(context: Context, usual: Fields) -> None:
     """Rule on gradients with the same values in frames that are written otherwise."""
     name, frame = next(iter(usual["layer_gradients"].items()), ("", b""))
     content = frame[len(FRAME) + 4 : -4]
-    others = dict(forms_of(content))
+    others = dict(forms_of(content, block_sums=context.edition >= SEVENTH))
     if frame in dict(forms_of(bytes(4 * VALUES))).values():
         # In the usual form none was accepted.
         others = {"nothing but its blocks": FRAME + stored(bytes(4 * VALUES)) + bytes(4)}

@@ -6,6 +6,7 @@ therefore read, is it at fault that an absent layer is served.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from conformance import messages
 from conformance.catalogue import fields_of_message
@@ -19,7 +20,7 @@ from conformance.checks.answers import (
 from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import BUSY, FAR, FOUND_SINCE, Layers, layers_of
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -32,6 +33,8 @@ NOTATIONS = (
 TIMEOUT_S = 60
 # The first edition that asks for a range which names no layer.
 NO_LAYER_SINCE = 4
+# So many times weights are asked for once more.
+AGAIN = 3
 NO_LAYER = "no layer at all"
 # Numbers under which a reader might look for the range.
 OTHER_NUMBERS = (2, 3, 4, 5)
@@ -77,7 +80,19 @@ def get_weights(context: Context) -> None:
             data = bool(answer.weights_data)
             context.judge("GR-WEIGHT-001", data, f"{named!r}: weights_data is empty", reply)
             judge_necessary(context, "WeightResponse", {"weights_data": data}, reply.body, reply)
+            if context.edition >= SEVENTH:
+                _judge_again(context, notation, layer)
         return
+
+
+def _judge_again(context: Context, notation: str, layer: int) -> None:
+    """Rule on the weights of a layer that were there before, a few times more."""
+    for turn in range(AGAIN):
+        reply = ask_weights(context, notation, layer)
+        answer: Any = reply.message
+        if answer is not None:
+            why = f"the weights are asked for {turn + 2} times, and weights_data is empty"
+            context.judge("GR-WEIGHT-001", bool(answer.weights_data), why, reply)
 
 
 @requirement("GR-WEIGHT-002", "GR-WEIGHT-006", "GR-CODE-001", "GR-CODE-015")

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from conformance.editions import SEVENTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.journal import Exchange
@@ -17,8 +18,8 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int
 
 SAME, OVER_STAYS, NONCE, TOTAL = "NT-RULE-100", "NT-RULE-101", "NT-RULE-102", "NT-RULE-103"
-BEHIND = "NT-RULE-106"
-IDS = frozenset({SAME, OVER_STAYS, NONCE, TOTAL, BEHIND})
+BEHIND, BELOW, SPELT = "NT-RULE-106", "NT-RULE-129", "NT-RULE-135"
+IDS = frozenset({SAME, OVER_STAYS, NONCE, TOTAL, BEHIND, BELOW, SPELT})
 FieldMap = Mapping[str, tuple[str, ...]]
 NONCES, MONEY = "/api/account nonce", "/api/account money"
 # Pages of entries that have a number, by what that is called.
@@ -29,6 +30,7 @@ _HEX = re.compile(r"(0x)?[0-9a-f]{40,}\Z", re.ASCII | re.IGNORECASE)
 # What is called so is of the time of the answer.
 OF_NOW = re.compile(r"tip|latest|head|newest|current|next|now|last_", re.IGNORECASE)
 STATES, OVER = {"pending", "completed", "expired"}, {"completed", "expired"}
+_STATE = re.compile(r"(\A|\.)(status|state)\Z", re.IGNORECASE)
 _LOCKED = re.compile(r"lock|reserve|escrow|held|hold", re.IGNORECASE)
 _WHOLE = re.compile(r"total|liquid", re.IGNORECASE)
 # No amount of atoms, and no nonce, has more digits.
@@ -71,10 +73,12 @@ class Chain:
                 ident = str(query.get("id"))
                 self._judge_same(findings, f"the request {ident}", document, answer)
                 self._judge_state(findings, ident, document, answer)
+                _judge_spelling(findings, ident, document, answer)
             elif path == NETWORK:
                 self._judge_height(findings, field_map, document, answer)
             elif path == ACCOUNT:
                 _judge_total(findings, field_map, document, answer)
+                _judge_sign(findings, field_map, document, answer)
                 self._judge_nonce(findings, field_map, str(query.get("public_key")), answer)
 
     def _judge_same(self, findings: Findings, thing: str, document: Json, answer: Answer) -> None:
@@ -144,6 +148,28 @@ def _judge_total(
         first, second, total = (amount or 0 for amount in amounts)
         why = f"{free[0]} {first} and {locked[0]} {second} beside {whole[0]} {total}"
         findings.judge(TOTAL, first + second == total, why, answer)
+
+
+def _judge_sign(
+    findings: Findings, field_map: FieldMap, document: dict[str, Json], answer: Answer
+) -> None:
+    """Rule on the amounts of an account, of which none is below 0, whatever it has paid."""
+    amounts = {path: lookup(document, path) for path in field_map.get(MONEY, ())}
+    if amounts and findings.edition >= SEVENTH:
+        below = {path: one for path, one in amounts.items() if any(map(_is_below, one))}
+        findings.judge(BELOW, not below, f"an account has {brief(below)}", answer)
+
+
+def _is_below(amount: Json) -> bool:
+    return isinstance(amount, str) and amount.startswith("-") and amount.strip("-0") != ""
+
+
+def _judge_spelling(findings: Findings, ident: str, record: Json, answer: Answer) -> None:
+    """Rule on the letters of a state in the record of a request."""
+    for member, text in _members(record):
+        if _STATE.search(member) and text.lower() in STATES and findings.edition >= SEVENTH:
+            why = f"the request {ident} has the {member} {brief(text)}"
+            findings.judge(SPELT, text in STATES, why, answer)
 
 
 def _number(found: list[Json]) -> int | None:

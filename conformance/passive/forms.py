@@ -7,10 +7,11 @@ first one to the same request.
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from conformance.catalogue import fields_of
+from conformance.editions import SEVENTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.journal import Exchange
@@ -27,8 +28,8 @@ GENERATED = {
     f"{OPENAI}/completions": ("openai-text", ""),
 }
 NAMES = ("openai-models", "openai-model", "openai-chat", "openai-chunk", "openai-text")
-OBJECT = "OA-ROUTE-010"
-IDS = frozenset({FORM, SERVED, OBJECT}).union(*map(fields_of, NAMES))
+OBJECT, MODEL = "OA-ROUTE-010", "OA-MIX-014"
+IDS = frozenset({FORM, SERVED, OBJECT, MODEL}).union(*map(fields_of, NAMES))
 # One thing, which a node may forget.
 ONE = re.compile(r"/(api/block|artifacts|reference)/")
 # What is no longer known, or not allowed now, or failed for a time.
@@ -41,6 +42,8 @@ class Forms:
     """The form of each native resource as it was read first, with the exchange that has it."""
 
     known: dict[str, tuple[str, Exchange]] = field(default_factory=dict)
+    models: dict[str, tuple[str, Exchange]] = field(default_factory=dict)
+    """What generations have named as their model, by that which was asked for."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def judge(
@@ -59,6 +62,26 @@ class Forms:
             elif key in self.known and _is_gone(answer, named=bool(query) or bool(ONE.match(path))):
                 why = f"GET {key} was served, and has status {answer.status} now"
                 findings.fails(SERVED, why, self.known[key][1], answer)
+
+    def judge_model(self, findings: Findings, body: Mapping[str, Json], answer: Answer) -> None:
+        """Rule on the model that a generation names, given those before it of the same one."""
+        asked = body.get("model")
+        for value in _parts(answer) if answer.ok and isinstance(asked, str) else ():
+            name = value.get("model")
+            if not isinstance(name, str) or findings.edition < SEVENTH:
+                continue
+            with self.lock:
+                known, first = self.models.setdefault(str(asked), (name, answer.exchange))
+            why = f"a generation of {brief(asked)} named {brief(known)}, and names {brief(name)}"
+            findings.judge(MODEL, name == known, why, first, answer)
+            break
+
+
+def _parts(answer: Answer) -> Iterator[dict[str, Json]]:
+    """Yield the object that an answer is, or those of its events."""
+    streamed = answer.media_type == "text/event-stream"
+    values = [e.value for e in read(answer.body).events] if streamed else [answer.json_object()]
+    yield from (value for value in values if isinstance(value, dict))
 
 
 def _is_gone(answer: Answer, *, named: bool) -> bool:

@@ -12,7 +12,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -110,11 +110,13 @@ def judge(stranger: Stranger, port: int, switch: Switch, only: tuple[str, ...] =
 
     A run against a fault ends with the first check that finds a MUST violated. A fault of which it
     has seen nothing is one of the node as a client, perhaps: so the node is started once more, and
-    judged by `meshnode-conformance peer`. The part is named by the ids of requirements.
+    judged by `meshnode-conformance peer`. The part is named by the ids of requirements. What the
+    sound node is known to break does not count.
     """
     began = time.monotonic()
     target = target_at(stranger, port, switch.ident)
     target = replace(target, grpc=documented_grpc_address(target.url))
+    baseline = stranger.known()
     try:
         with listening(target, None) as peer, _started(stranger, switch, port, peer):
             found = probe(target)
@@ -122,15 +124,26 @@ def judge(stranger: Stranger, port: int, switch: Switch, only: tuple[str, ...] =
                 shown = ("GEN-013",), ("nothing answers as the document describes",)
                 return Outcome(switch.option, switch.ident, *shown[:1], why=shown[1])
             told = replace(target, profiles=found.profiles, grpc=found.grpc, absent=found.absent)
-            run = Runner(told, only=only, first_violation=switch.option == FAULT, peer=peer).run()
-        outcome = _outcome(switch, run, began)
+            run = Runner(
+                told,
+                only=only,
+                baseline=baseline,
+                first_violation=switch.option == FAULT,
+                peer=peer,
+            ).run()
+        outcome = _outcome(switch, run, baseline.known, began)
         if outcome.seen or only or switch.option != FAULT or not stranger.peer_option:
             return outcome
         with Peer(AS_A_CLIENT) as peer, _started(stranger, switch, port, peer):
-            run = Runner(judged_as_client(target), first_violation=True, peer=peer).run()
+            run = Runner(
+                judged_as_client(target),
+                baseline=baseline,
+                first_violation=True,
+                peer=peer,
+            ).run()
     except NotStarted as reason:
         return Outcome(switch.option, switch.ident, broke=(str(reason),))
-    return replace(_outcome(switch, run, began), proved=outcome.proved)
+    return replace(_outcome(switch, run, baseline.known, began), proved=outcome.proved)
 
 
 class NotStarted(Exception):
@@ -159,8 +172,12 @@ def _started(stranger: Stranger, switch: Switch, port: int, peer: Peer | None) -
         node.wait()
 
 
-def _outcome(switch: Switch, run: Run, began: float) -> Outcome:
-    violated = [item for item in run.results if item.standing is Standing.VIOLATED]
+def _outcome(switch: Switch, run: Run, known: Container[str], began: float) -> Outcome:
+    violated = [
+        item
+        for item in run.results
+        if item.standing is Standing.VIOLATED and item.requirement.id not in known
+    ]
     must = [item for item in violated if item.requirement.level is Level.MUST]
     return Outcome(
         switch.option,

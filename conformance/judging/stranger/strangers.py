@@ -11,6 +11,7 @@ from typing import TypedDict
 
 import yaml
 
+from conformance.baseline import Baseline, read
 from conformance.strictjson import Json
 
 HERE = Path(__file__).parent
@@ -30,7 +31,7 @@ class Stranger:
     """A node that was written from the interface alone."""
 
     folder: Path
-    """Has ``target.toml``, ``allowed.yaml`` and the folder ``node``."""
+    """Has ``target.toml``, ``allowed.yaml``, the folder ``node``, and maybe ``known.toml``."""
     command: tuple[str, ...]
     """Starts the node, together with ``--port N``, in its folder."""
     listing: tuple[str, ...]
@@ -71,6 +72,11 @@ class Stranger:
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         found: dict[str, dict[str, Json]] = yaml.safe_load(text) or {}
         return found.get(ident, {})
+
+    def known(self) -> Baseline:
+        """What its sound node breaks; the same of a faulty one is not for its fault."""
+        file = self.folder / "known.toml"
+        return read(file) if file.exists() else Baseline({})
 
     def allowed(self) -> dict[str, str]:
         """Why the document allows a fault, by the id of each that it allows."""
