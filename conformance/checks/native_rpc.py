@@ -16,7 +16,7 @@ from conformance.checks.native_named import texts_in
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SEVENTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement

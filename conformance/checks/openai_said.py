@@ -121,7 +121,8 @@ class Speaker:
         if streamed and not asked.usage:
             counts = [[], []]
         told = [found[0] if found and is_int(found[0]) else None for found in counts]
-        if streamed and told[1] is not None and self.context.edition >= SEVENTH:
+        newer = asked.newer or self.context.edition < SEVENTH
+        if streamed and told[1] is not None and not newer:
             why = f"a stream of {told[1]} tokens, with a maximum of {asked.limit} and n {asked.n}"
             held = told[1] <= asked.n * asked.limit
             self.context.judge(self.kind.ident(108), held, why, answer)

@@ -24,7 +24,7 @@ from conformance.strictjson import brief
 from conformance.target import GRPC_PORT_OFFSET
 
 LOWERED, NOT_BACK = "CL-GOSSIP-001", "CL-GOSSIP-002"
-GOSSIP, PORT = "GossipGradient", "CL-PORT-001"
+GOSSIP, PORT = "GossipGradient", "CL-PORT-002"
 ANSWERED, KEPT = "CL-URL-001", "CL-GOSSIP-003"
 GOES_ON, BY_ONE, USED, ONCE = (f"CL-GOSSIP-{number:03d}" for number in (10, 11, 12, 13))
 # More than a message of the usual ttl may be forwarded. Ours takes 8 at most.
@@ -81,10 +81,13 @@ def _judge_sent(context: Context, scene: Scene, sent: Any) -> list[Call]:
         why = "what is passed on cannot be read as a gradient"
         context.fails(KEPT, why, *shown(unread[:1]))
     if not passed and sent.ttl:
-        wrong = [link for link in context.peer.posts[PEER].http.links if link.http2]
-        if wrong and context.edition >= SEVENTH:
-            context.fails(PORT, "behind a gradient gRPC was spoken to the HTTP port", reply)
+        posts = [context.peer.posts[name] for name in (PEER, NEIGHBOUR)]
+        wrong = any(link.http2 for post in posts for link in post.http.links)
+        if wrong and context.peer.setup.told and context.edition >= SEVENTH:
+            context.fails(PORT, "it came to no gRPC port, and gRPC to that of HTTP", reply)
         raise Skipped("the node did not pass the gradient on")
+    if passed and context.edition >= SEVENTH:
+        context.holds(PORT, reply, *shown(passed[:1]))
     for call in passed:
         _judge_passed(context, sent, call)
     return passed

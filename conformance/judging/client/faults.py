@@ -97,6 +97,7 @@ def rules() -> Iterator[Fault]:
         ("CL-GOSSIP-010", "keeps what may go on once", replace(sound, passes_from_ttl=2)),
         ("CL-GOSSIP-011", "a ttl that is lower by two", replace(sound, ttl_step=2, ttl_least=0)),
         ("CL-GOSSIP-012", "passes on what it refuses", replace(sound, passes_refused=True)),
+        ("CL-PORT-002", "passes on to the HTTP port", replace(sound, passes_to_http=True)),
         ("CL-GOSSIP-013", "passes on again what comes again", replace(sound, passes_again=True)),
         ("CL-CALL-010", "a gradient once more", replace(sound, gossip_attempts=2)),
         ("CL-CALL-011", "a gradient five times", replace(sound, gossip_attempts=5)),

@@ -48,6 +48,7 @@ class Manners:
     passes_from_ttl: int = 1
     passes_refused: bool = False
     passes_again: bool = False
+    passes_to_http: bool = False
     """Whether a gradient that comes a second time goes on again."""
     gossip_attempts: int = 1
     passes_back: bool = False

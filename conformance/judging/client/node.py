@@ -196,7 +196,8 @@ class ToyClient:
             ("grpc.http2.bdp_probe", 0), ("grpc.max_send_message_length", -1),
             ("grpc.max_receive_message_length", limit),
         ]  # fmt: skip
-        address = f"{known.host}:{known.port + self.manners.port_offset}"
+        to_http = self.manners.passes_to_http and operation == "GossipGradient"
+        address = f"{known.host}:{known.port + (0 if to_http else self.manners.port_offset)}"
         with grpc.insecure_channel(address, options=options) as channel:
             timeout_s = deadline_s or self.manners.deadline_s
             try:

@@ -44,6 +44,12 @@ def unstopped(body: Any, response: Response) -> None:
         response.json["text"] = "the toy goes on and on"
 
 
+def four_stops(body: Any, response: Response) -> None:
+    """Take no more than four stop sequences."""
+    if len(body.get("stop") or ()) > 4:
+        response.__dict__.update(error(400, "TOO_MANY", "four stop sequences").__dict__)
+
+
 class Waiting:
     """Refuses stakes while something is pending."""
 
@@ -206,6 +212,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-INF-058", inference(otherwise_if_short)),
     ("NA-INF-059", NothingForNull()),
     ("NA-INF-061", inference(otherwise_with_stops)),
+    ("NA-INF-062", inference(four_stops)),
     ("NA-SSE-027", events(streamed_otherwise)),
     ("NA-ROUTE-035", Tripped()),
     ("NA-ROUTE-036", OneAtATime()),

@@ -202,6 +202,18 @@ def only_the_last(body: Any, answer: Any) -> None:
     usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
 
 
+class Renamed:
+    """Names another model from the second chat on."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    def __call__(self, body: Any, answer: Any) -> None:
+        """Count the answers."""
+        self.answers += 1
+        answer["model"] = answer["model"] if self.answers == 1 else "another-name"
+
+
 def of_its_own_time(asked: Asked, response: Response) -> None:
     """Have another time for a model that is read by itself."""
     if asked.path == f"/v1/models/{MODEL}" and response.status == 200:
@@ -246,6 +258,7 @@ HTTP: list[tuple[str, Http]] = [
     ("OA-MIX-011", refused_nulls),
     ("OA-MIX-012", refused_defaults),
     ("OA-MIX-013", made(CHATS, only_the_last)),
+    ("OA-MIX-014", made(CHATS, Renamed())),
     ("OA-MODEL-105", of_its_own_time),
     ("OA-CHAT-114", streamed(many_in_streams)),
     ("OA-CHAT-102", made(CHATS, named_by_body)),

@@ -152,6 +152,23 @@ class TwoSizes:
         return {**answer, "nodes": [self.known[ident] for ident in nearest[:MANY]]}
 
 
+class OneList:
+    """A node that lists the same few of those who have called it, whoever is looked for."""
+
+    def __init__(self) -> None:
+        self.known = dict[bytes, Any]()
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Learn of senders."""
+        if not called.startswith("DHT") or not isinstance(answer, dict):
+            return answer
+        node = request.sender
+        if called == "DHTPing" and node.ip and 0 < node.port < 2**16:
+            self.known[bytes(node.node_id)] = node
+        first = [self.known[ident] for ident in sorted(self.known)[:MANY]]
+        return {**answer, "nodes": first} if "nodes" in answer else answer
+
+
 class OneAnswer:
     """A node whose look-ups that are under way together have the value of the latest one."""
 
@@ -260,6 +277,7 @@ GRPC: list[tuple[str, Grpc]] = [
     ("DH-042", responder("DHTFindNode", port=1)),
     ("DH-043", responder("DHTFindValue", ip="192.0.2.77")),
     ("DH-044", TwoSizes()),
+    ("DH-049", OneList()),
     ("DH-045", beside_value),
     ("DH-047", nothing_for_nobody),
     ("DH-046", OneAnswer()),

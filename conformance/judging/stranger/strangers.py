@@ -264,4 +264,12 @@ STRANGERS = {
         build=("./build",),
         peer_option="--peer",
     ),
+    "eighteenth": Stranger(
+        HERE / "eighteenth",
+        ("./run",),
+        (sys.executable, "-c", _BY_TABLES),
+        15000,
+        build=("./build",),
+        peer_option="--peer",
+    ),
 }

@@ -143,6 +143,7 @@ class SigningToy(ToyNode):
             elif answered:
                 job.end = "completed"
                 self.balances[job.body["payer"]] -= PRICE if self.fault == "unlocked" else 0
+                self.balances[job.body["payer"]] += PRICE - FEE if self.fault == "repaid" else 0
 
     def _record(self, ident: str) -> Response:
         job = self.jobs.get(ident)
@@ -194,6 +195,7 @@ class SigningToy(ToyNode):
             and self.fault not in ("twice", "same nonce"),
             "the expiry": body["expires"] <= self.height and self.fault != "late",
             "the day": self.fault == "refusing",
+            "the payer": self.fault == "exclusive" and body["payer"] != PAYER,
         }
         why = [name for name, bad in wrong.items() if bad]
         if why:
@@ -226,6 +228,7 @@ FAULTS = {
     "overdue": "NT-RULE-089", "whitewashed": "NT-RULE-090",
     "refusing": "NT-RULE-105", "by twos": "NT-RULE-107", "shortened": "NT-RULE-158",
     "mistaken": "NT-RULE-159", "refunding": "NT-RULE-160",
+    "repaid": "NT-RULE-173", "exclusive": "NT-RULE-105",
 }  # fmt: skip
 
 
