@@ -16,10 +16,12 @@ from dataclasses import replace
 from conformance.checks import openai
 from conformance.checks.effects import letters
 from conformance.checks.money import TRIES, Comparison
+from conformance.checks.openai_choices import judge_choices
 from conformance.checks.openai_said import SAID, Said, Speaker, stops_of
 from conformance.checks.openai_stream import Asked
 from conformance.checks.openai_texts import CHAT, TEXT
 from conformance.context import Context
+from conformance.editions import SEVENTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
@@ -320,6 +322,8 @@ def _judge_as_left_out(speaker: Speaker) -> None:
         same = document is not None and len(listed) == len(plain.texts)
         why = f"status {answer.status} with {brief(more, 200)}: {brief(document)}"
         speaker.context.judge(ident, answer.ok and same, why, plain.answer, answer)
+    if speaker.context.edition >= SEVENTH:
+        judge_choices(speaker)
 
 
 def _judge_conversation(speaker: Speaker, message: Json) -> None:

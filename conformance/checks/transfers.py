@@ -183,6 +183,8 @@ def _is_listed(context: Context, ident: str) -> bool:
 
 
 # So many letters at the end of an address are changed.
+# What may follow an address.
+LONGER = ("0", "/savings")
 # What a path or a query would end at.
 TAILS = ("/savings", "?of=mine#now")
 CHANGED = 8
@@ -271,7 +273,10 @@ def send_alike(context: Context) -> None:
     # What a node gives back, since nobody has such an address, comes to the payer, not to the one
     # whose address is like it.
     for payer, alike, own in zip(accounts, accounts[::-1], owns[::-1], strict=True):
-        for stranger in sorted(_strangers(own) - set(owns)):
+        longer = (
+            {f"{own}{tail}" for tail in LONGER} if context.edition >= SEVENTH and own else set()
+        )
+        for stranger in sorted((_strangers(own) | longer) - set(owns)):
             compared = Comparison(context)
             for _ in range(TRIES):
                 if not _send_beside(context, compared, stranger, (payer, alike)) or compared.clean:

@@ -10,7 +10,7 @@ from conformance.checks.clock import moment
 from conformance.checks.history import rows_of
 from conformance.checks.node_reads import PROOFS, TRANSACTIONS
 from conformance.context import Context
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SEVENTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.passive.history import HISTORY_IDS, PROOF_IDS
@@ -131,6 +131,8 @@ def _judge_all(context: Context) -> None:
                 offset += len(rows) or MOST
                 listed |= {str(row.get("id")) for row in rows}
                 shown.append(page)
+                if context.edition >= SEVENTH and page.ok:
+                    _judge_times(context, page)
             whole = whole and offset >= total and bool(total) and offset < MOST
         missing = sorted(made - listed)
         if not missing or not whole:
