@@ -21,7 +21,7 @@ from conformance.checks.node_reads import CONFIG
 from conformance.checks.passes import BUSY, layers_of
 from conformance.checks.rpc import FAR_ROUND
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH, SIXTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.httpwire import Unanswered
@@ -340,6 +340,10 @@ def gossip_made(context: Context) -> None:
         own = fields["model_hash"]
         alike = own[:-1] + _other_digit(own[-1]), _other_digit(own[0]) + own[1:]
         others += [fresh(fields, model_hash=one) for one in alike]
+        if context.edition >= SEVENTH:
+            # And of which a part is that of this one.
+            parts = own[:-4], own[: len(own) // 2], f"{own}0"
+            others += [fresh(fields, model_hash=one) for one in parts]
     if context.edition >= FIFTH:
         others.append(fresh(fields, model_hash=""))
     for other in others:

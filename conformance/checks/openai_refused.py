@@ -29,6 +29,7 @@ from conformance.strictjson import Json, brief
 KEY_OF_A_MODEL, WITHOUT_MODEL, BAD_VALUE, BROKEN, STREAMED, OTHER_MODEL = (
     "OA-AUTH-003", *(f"OA-REFUSE-{number:03d}" for number in range(8, 13)),
 )  # fmt: skip
+LISTED = "OA-AUTH-004"
 # Sentences that other checks rule on in fewer places.
 ELSEWHERE = ("OA-AUTH-001", "OA-AUTH-002", "OA-REFUSE-006")
 # What a good request has on each route.
@@ -48,7 +49,7 @@ BROKEN_BODIES = (b"{", b"prompt=Hello", b'{"prompt": "Hello"')
 
 
 @requirement(
-    KEY_OF_A_MODEL, WITHOUT_MODEL, BAD_VALUE, BROKEN, STREAMED, OTHER_MODEL, *ELSEWHERE,
+    LISTED, KEY_OF_A_MODEL, WITHOUT_MODEL, BAD_VALUE, BROKEN, STREAMED, OTHER_MODEL, *ELSEWHERE,
     *fields_of("openai-error"),
 )  # fmt: skip
 def openai_refused_everywhere(context: Context) -> None:
@@ -67,7 +68,13 @@ def openai_refused_everywhere(context: Context) -> None:
 
 
 def _refuse_keys(context: Context, draw: random.Random, name: str) -> None:
-    if openai.ask(context, "GET", openai.MODELS, credential=ANONYMOUS).ok:
+    listed = openai.ask(context, "GET", openai.MODELS, credential=ANONYMOUS)
+    if listed.ok and context.edition >= SEVENTH:
+        body = {"model": name, **ROUTES[0][1], "max_tokens": 1}
+        chat = openai.ask(context, "POST", ROUTES[0][0], body, credential=ANONYMOUS)
+        why = "without a key the models are listed, and no chat is made"
+        context.judge(LISTED, chat.status not in (401, 403), why, listed, chat)
+    if listed.ok:
         return
     known = f"{openai.MODELS}/{quote(name, safe='')}"
     served = openai.ask(context, "GET", known).ok

@@ -241,9 +241,14 @@ def _judge_frames(context: Context, usual: Fields) -> None:
     for what, other in others.items():
         reply, answer = send(context, fresh({**usual, "layer_gradients": {name: other}}))
         control, again = send(context, fresh(usual))
-        if answer is not None and again is not None and again.accepted:
+        if again is None or not again.accepted:
+            continue
+        if answer is not None:
             why = f"with {what} in its frame a gradient is refused: {brief(answer.reason)}"
             context.judge(FRAMED, answer.accepted, why, reply, control)
+        elif reply.code == "INVALID_ARGUMENT" and context.edition >= SEVENTH:
+            why = f"with {what} in its frame a gradient ends with {reply.code}: {reply.details}"
+            context.fails(FRAMED, why, reply, control)
 
 
 def _judge_several(context: Context, usual: Fields) -> None:

@@ -234,6 +234,13 @@ def shown_to_strangers(asked: Asked, response: Response) -> None:
         response.__dict__.update(Response(200, {"id": MODEL}).__dict__)
 
 
+def listed_for_strangers(asked: Asked, response: Response) -> None:
+    """Show the list of models to whoever asks."""
+    if asked.path == "/v1/models" and response.status == 401:
+        model = {"id": MODEL, "object": "model", "created": 1_700_000_000, "owned_by": "toy"}
+        response.__dict__.update(Response(200, {"object": "list", "data": [model]}).__dict__)
+
+
 def _is_text(asked: Asked) -> bool:
     return asked.path == TEXTS and asked.authorized
 
@@ -267,6 +274,7 @@ HTTP: list[tuple[str, Http]] = [
     ("OA-TEXT-018", made(TEXTS, null_when_empty)),
     ("OA-TEXT-109", cut_short),
     ("OA-AUTH-003", shown_to_strangers),
+    ("OA-AUTH-004", listed_for_strangers),
     ("OA-ERROR-005", refused_without("type", lambda asked, response: (
         response.status == 404 and asked.method == "GET"))),
     ("OA-ERROR-007", refused_without("param", lambda asked, response: response.status == 401)),
