@@ -33,8 +33,8 @@ CALLS = {
 ROLES = ("driver", "worker", "validator")
 # How far a figure may be from the one that it is rounded from, for a reader.
 ROUNDED = 0.06
-# And how far two may be that are computed in different widths.
-EXACTLY = 1e-4
+# And how far two may be that are smoothed, or of two moments.
+EXACTLY = 0.01
 # All is well where more than this share of the exchanges succeeds.
 ENOUGH = 0.5
 # Of more nodes a rounded share does not show how many they are.
