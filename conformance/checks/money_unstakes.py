@@ -130,7 +130,7 @@ def unstakes_pending(context: Context) -> None:
         why = f"of {UNSTAKES} unstakes nothing is pending or available, and nothing staked any more"
         nowhere = max(rises) <= 0 and not any(alone)
         if context.edition >= SEVENTH and not nowhere:
-            nowhere = max(rises) < WHOLLY and not any(alone)
+            nowhere = max(rises) < WHOLLY and not all(alone)
             why = f"of {UNSTAKES} unstakes only these shares are pending or available: {rises}"
         context.judge("NA-WALLET-069", not nowhere, why, *shown)
     if rises[0] < WHOLE and not all(alone):
