@@ -60,7 +60,10 @@ def money_charged(context: Context) -> None:
 
 
 def _judge_several(context: Context) -> None:
-    """Rule on generations one after another, of which most take their cost at once."""
+    """Rule on generations one after another, of which most take their cost, and each at once.
+
+    One that takes nothing may be charged with the next one.
+    """
     account, exact, dear = context.target.second, 0, list[tuple[str, Answer]]()
     for turn in range(SEVERAL):
         found = taken(context, {"prompt": f"Hello, {turn}", "max_tokens": 2}, account)
@@ -68,9 +71,10 @@ def _judge_several(context: Context) -> None:
         if found is None or not cost or not is_number(cost[0]):
             continue
         answer, lost = found
-        exact += EXACT < lost <= float(cost[0]) + EXACT
-        # What two of them have taken together is no more than twice their cost, either.
-        if abs(lost - 2 * float(cost[0])) <= EXACT < lost:
+        if lost <= EXACT:
+            return
+        exact += lost <= float(cost[0]) + EXACT
+        if abs(lost - 2 * float(cost[0])) <= EXACT:
             dear.append((f"the cost is {cost[0]:g}, and {lost:g} less is available", answer))
     if exact > SEVERAL // 2 and len(dear) > 1:
         why = f"{dear[0][0]}, {len(dear)} times in {SEVERAL}"

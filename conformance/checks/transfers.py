@@ -273,10 +273,10 @@ def send_alike(context: Context) -> None:
     # What a node gives back, since nobody has such an address, comes to the payer, not to the one
     # whose address is like it.
     for payer, alike, own in zip(accounts, accounts[::-1], owns[::-1], strict=True):
-        longer = (
-            {f"{own}{tail}" for tail in LONGER} if context.edition >= SEVENTH and own else set()
-        )
-        for stranger in sorted((_strangers(own) | longer) - set(owns)):
+        alike_ones = _strangers(own)
+        if context.edition >= SEVENTH and alike_ones:
+            alike_ones |= {f"{own}{tail}" for tail in LONGER}
+        for stranger in sorted(alike_ones - set(owns)):
             compared = Comparison(context)
             for _ in range(TRIES):
                 if not _send_beside(context, compared, stranger, (payer, alike)) or compared.clean:
