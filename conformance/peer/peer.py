@@ -142,7 +142,10 @@ class Peer:
 
         for _ in range(1 if port else 20):
             try:
-                return Post(name, self.setup.host, port, self.watch, answer, http)
+                return Post(
+                    name, self.setup.host, port, self.watch, answer, http,
+                    everywhere=name == BYSTANDER,
+                )  # fmt: skip
             except OSError:
                 if port:
                     raise

@@ -10,7 +10,7 @@ from conformance.compiled import AVAILABLE, grpc
 from conformance.messagefile import MAX_MESSAGE_BYTES
 from conformance.messages import SERVICE
 from conformance.peer.answers import Answer, Refusal, Reply
-from conformance.peer.tap import Tap
+from conformance.peer.tap import Link, Tap
 from conformance.peer.watch import Call, Watch
 from conformance.target import GRPC_PORT_OFFSET
 
@@ -88,16 +88,26 @@ class Post:
         watch: Watch,
         answer: Callable[[Call], Answer],
         http: tuple[str, int] | None = None,
+        *,
+        everywhere: bool = False,
     ) -> None:
-        """`http` is the HTTP server behind it, if any. Raises `PortsTaken`."""
+        """`http` is the HTTP server behind it, if any. Raises `PortsTaken`.
+
+        With ``everywhere`` gRPC is served at the HTTP port, too, for whoever takes a port that a
+        DHT names for that of gRPC.
+        """
         self.name = name
         self._watch = watch
         self._answer = answer
-        self.http = Tap(host, port, lambda: http or self._nothing_at, watch.clock, watch.noticed)
+
+        def behind(link: Link) -> tuple[str, int]:
+            return self._grpc_at if everywhere and link.http2 else http or self._nothing_at
+
+        self.http = Tap(host, port, behind, watch.clock, watch.noticed)
         self.port = self.http.port
         try:
             self.rpc = Tap(
-                host, self.port + GRPC_PORT_OFFSET, lambda: self._grpc_at,
+                host, self.port + GRPC_PORT_OFFSET, lambda link: self._grpc_at,
                 watch.clock, watch.noticed,
             )  # fmt: skip
         except (OSError, OverflowError) as error:
@@ -132,7 +142,7 @@ class Post:
 
     def take(self, operation: str, body: bytes, context: Any) -> bytes:
         """Record a call, and answer it."""
-        link = self.rpc.of(context.peer())
+        link = self.rpc.of(context.peer()) or self.http.of(context.peer())
         call = Call(
             post=self.name,
             operation=operation,

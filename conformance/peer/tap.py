@@ -71,7 +71,7 @@ class Tap:
         self,
         host: str,
         port: int,
-        upstream: Callable[[], tuple[str, int] | None],
+        upstream: Callable[["Link"], tuple[str, int] | None],
         clock: Callable[[], float],
         noticed: threading.Condition,
     ) -> None:
@@ -134,7 +134,7 @@ class Tap:
         try:
             first = _exactly(caller, len(PREFACE), short=True)
             link.http2 = first == PREFACE
-            address = self._upstream()
+            address = self._upstream(link)
             server = socket.create_connection(address, timeout=10) if address and first else None
             if server is None:
                 return
