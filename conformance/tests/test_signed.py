@@ -25,6 +25,7 @@ TOGETHER = {
     "one id": {"ST-001"},
     "same nonce": {"NT-RULE-051"},
     "worker": {"NT-RULE-039"},
+    "free": {"NT-RULE-173"},
     "forgetful": {"NT-RULE-101"},
 }
 

@@ -20,7 +20,7 @@ DATA = b"\x04\x22\x4d\x18\x60\x70\x73" + bytes(4)
 KNOWN, CLOSEST, PORTS = 7, 3, 65536
 SHAPE, VALUE_BYTES = [1, 2, 8], 4
 # So many sequences the toy computes together, and so many positions of each.
-MOST_ROWS, MOST_POSITIONS = 20, 32
+MOST_ROWS, MOST_POSITIONS = 20, 100
 # The layers of the model, those that the toy has, and the numbers of its two parts of the model.
 LAYERS, HELD, PARTS = 4, (2, 3), (0, 2)
 
