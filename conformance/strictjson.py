@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NoReturn, TypeGuard
 
 # The result of json.loads: the only type from outside that is not narrower.
@@ -60,6 +61,11 @@ def is_number(value: Json) -> TypeGuard[float]:
         # 1e999 is valid JSON but becomes infinity here, which no documented number can be.
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def last_place(number: float) -> float:
+    """Return what one unit of the last digit of a JSON number is worth, 1 for a whole number."""
+    return 10.0 ** int(Decimal(str(number)).as_tuple().exponent)
 
 
 def is_int(value: Json) -> TypeGuard[float]:

@@ -7,7 +7,6 @@ there is another try, since a node may count some of them from time to time.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from math import isclose
 from typing import Any
 
@@ -20,7 +19,7 @@ from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Shown, Skipped
 from conformance.registry import Pauses, requirement
 from conformance.shapes import lookup
-from conformance.strictjson import Json, brief, is_int, is_number
+from conformance.strictjson import Json, brief, is_int, is_number, last_place
 
 TRIES, BETWEEN_S = 3, 1.1
 INFO, GOSSIP, PASS = "GetCheckpointInfo", "GossipGradient", "PipelineForward"
@@ -88,9 +87,8 @@ def _is_rounded(one: Json, other: Json) -> bool:
     """Whether two figures are one, of which each is shown with the digits that it has."""
     if not (is_number(one) and is_number(other)):
         return True
-    # Of whole numbers the exponent is 0.
-    coarse = max(int(Decimal(str(each)).as_tuple().exponent) for each in (one, other))
-    return isclose(one, other, rel_tol=EXACTLY, abs_tol=0.51 * 10.0**coarse)
+    coarse = max(last_place(one), last_place(other))
+    return isclose(one, other, rel_tol=EXACTLY, abs_tol=0.51 * coarse)
 
 
 def _counts_all(total: Json, listed: Json) -> bool:

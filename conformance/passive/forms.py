@@ -66,15 +66,13 @@ class Forms:
     def judge_model(self, findings: Findings, body: Mapping[str, Json], answer: Answer) -> None:
         """Rule on the model that a generation names, given those before it of the same one."""
         asked = body.get("model")
-        for value in _parts(answer) if answer.ok and isinstance(asked, str) else ():
-            name = value.get("model")
-            if not isinstance(name, str) or findings.edition < SEVENTH:
-                continue
-            with self.lock:
-                known, first = self.models.setdefault(str(asked), (name, answer.exchange))
-            why = f"a generation of {brief(asked)} named {brief(known)}, and names {brief(name)}"
-            findings.judge(MODEL, name == known, why, first, answer)
-            break
+        named = [value["model"] for value in _parts(answer) if isinstance(value.get("model"), str)]
+        if findings.edition < SEVENTH or not answer.ok or not named or not isinstance(asked, str):
+            return
+        with self.lock:
+            known, first = self.models.setdefault(asked, (named[0], answer.exchange))
+        why = f"a generation of {brief(asked)} named {brief(known)}, and names {brief(named[0])}"
+        findings.judge(MODEL, named[0] == known, why, first, answer)
 
 
 def _parts(answer: Answer) -> Iterator[dict[str, Json]]:

@@ -1,13 +1,12 @@
 """Interface 2.1 and 4.1: how the figures of one inference result go together."""
 
 from collections.abc import Sequence
-from decimal import Decimal
 
 from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.shapes import lookup
-from conformance.strictjson import Json, brief, is_int, is_number
+from conformance.strictjson import Json, brief, is_int, is_number, last_place
 
 STOPPED, STREAM_STOPPED = "NA-INF-013", "NA-SSE-016"
 IDS = frozenset(f"NA-INF-{number:03d}" for number in (3, 4, 13, 22, 23, 24, 25, 33, 34))
@@ -81,8 +80,7 @@ def _slack(findings: Findings, times: Sequence[float]) -> float:
     """How much less the whole may be than its parts, by what is shown of them, in ms."""
     if findings.edition < SEVENTH:
         return 1.0
-    coarse = max(int(Decimal(str(each)).as_tuple().exponent) for each in times)
-    return float(min(1.0, 10.0**coarse + max(times) / 10))
+    return min(1.0, max(map(last_place, times)) + max(times) / 10)
 
 
 def judge_stopped(

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from base64 import b64decode
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,21 +52,9 @@ def make(options: argparse.Namespace) -> signing.Message:
     if kind == signing.FOREIGN:
         fields["chain_id"] = network["chain_id"] + "-other"
     made = _signed("request", fields)
-    return signing.Request(
-        "/rpc",
-        {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "broadcast_tx_sync",
-            "params": {"tx": made["tx"]},
-        },
-        request_id=made["request_id"],
-        hash=made["hash"],
-        public_key=made["public_key"],
-        prompt=fields["prompt"],
-        cost=str(made["cost"]),
-        expires=made["expires_height"],
-    )
+    call = signing.broadcast(b64decode(made["tx"]))
+    named = made | {"rpc": call, "cost_atoms": str(made["cost"])}
+    return signing.made_by_tool(named, fields["prompt"], fields["expires_height"])
 
 
 if __name__ == "__main__":
