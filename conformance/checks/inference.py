@@ -6,8 +6,6 @@ or another 4xx means that the node could not serve it, for instance because it i
 serves no clients; the requirement is then unclear.
 """
 
-import re
-
 from conformance import strategies
 from conformance.checks.reading import (
     ABSENT,
@@ -18,7 +16,7 @@ from conformance.checks.reading import (
     served,
 )
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH, SIXTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH, SIXTH
 from conformance.exploration import explore
 from conformance.findings import Skipped
 from conformance.httprequest import Written
@@ -282,65 +280,18 @@ def inference_refused(context: Context) -> None:
 
 def _judge_negative(context: Context) -> None:
     """Rule on a number of tokens below zero, which may be taken for none at all."""
-    body: dict[str, Json] = {"prompt": "Hello", "max_tokens": -1}
-    answer = context.infer(body)
-    if answer.ok or 400 <= answer.status < 500:
-        context.judge("NA-INF-051", not answer.ok, f"{brief(body)} was served", answer)
+    streams: tuple[dict[str, Json], ...] = ({}, {"stream": True})
+    for stream in streams if context.edition >= SEVENTH else streams[:1]:
+        body: dict[str, Json] = {"prompt": "Hello", "max_tokens": -1, **stream}
+        answer = context.infer(body)
+        # A failure may be told within a stream.
+        served = answer.ok and (not stream or bool(tokens_of(answer)))
+        if served or 400 <= answer.status < 500:
+            context.judge("NA-INF-051", not served, f"{brief(body)} was served", answer)
 
 
-# So often a text has to end at a sequence of an earlier request; the statuses of a wrong body.
-REPEATS, TOO_LONG = 3, (400, 413, 422)
-
-
-@requirement("NA-INF-013", "NA-INF-018")
-def inference_stop(context: Context) -> None:
-    """Repeat a request with temperature 0, with a piece of its answer as a stop sequence."""
-    body: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
-    first = context.infer(body)
-    text = (first.json_object() or {}).get("text")
-    if not first.ok or not isinstance(text, str) or len(text) < 4:
-        raise Skipped("no text to take a stop sequence from")
-    # A piece from the middle, and one that begins with white space.
-    stops = [text[len(text) // 2 : len(text) // 2 + 2]]
-    stops += [found[0] for found in [re.search(r"(?<=\S)\s\S", text)] if found]
-    if context.edition >= ACROSS_SINCE:
-        # Pieces that lie across tokens, wherever those begin.
-        middle = len(text) // 2
-        stops += [text[middle + 1 : middle + 3], text[middle : middle + 3]]
-        # And one with which the text would begin, so that there is none.
-        stops.append(text[:2])
-    for stop in stops:
-        second = context.infer({**body, "stop": [stop]})
-        stopped = (second.json_object() or {}).get("text")
-        if second.ok and isinstance(stopped, str):
-            # The document does not say whether the sequence itself belongs to the text.
-            position = stopped.find(stop)
-            context.judge(
-                "NA-INF-013",
-                position < 0 or position + len(stop) == len(stopped),
-                f"{brief(stopped)} continues after {brief(stop)}",
-                first,
-                second,
-            )
-            if context.edition >= FOURTH and stop in text:
-                _judge_without(context, body, text, (stop, second))
-
-
-def _judge_without(
-    context: Context, body: dict[str, Json], text: str, stopped: tuple[str, Answer]
-) -> None:
-    """Generate without a stop sequence, after one with: the text must not end at that one."""
-    stop, answer = stopped
-    ends = text.find(stop)
-    # With the sequence itself or without it.
-    cut = {text[:ends], text[: ends + len(stop)]} - {text}
-    shown: list[Answer] = []
-    held = False
-    while not held and len(shown) < REPEATS:
-        shown.append(context.infer(body))
-        held = not shown[-1].ok or (shown[-1].json_object() or {}).get("text") not in cut
-    why = f"without a stop sequence the text ends at {brief(stop)}, which an earlier request named"
-    context.judge("NA-INF-018", held, why, answer, *shown)
+# The statuses of a body that is too long.
+TOO_LONG = (400, 413, 422)
 
 
 @requirement("NA-INF-032", "NA-INF-048")

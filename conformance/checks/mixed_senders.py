@@ -11,10 +11,10 @@ from collections.abc import Callable
 from itertools import chain
 from random import Random
 
+from conformance.checks.bringing_back import BACKWARD, bring_back, send_from, send_gradients
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import fresh_id
 from conformance.checks.peering import shown, watched
-from conformance.checks.returning import BACKWARD, bring_back, send_from, send_gradients
 from conformance.context import Context
 from conformance.findings import Skipped
 from conformance.peer import requests

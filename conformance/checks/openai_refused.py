@@ -137,7 +137,11 @@ def _refuse_bodies(context: Context, draw: random.Random, path: str, good: dict[
         if 400 <= one.status < 500 and one.status not in openai.NOT_NOW:
             _refuse(context, STREAMED, path, "no message and a stream", {**nothing, **stream})
     values = [(key, value) for key, value in BAD_VALUES if key != "stream"]
-    for key, value in draw.sample(values, DRAWN):
+    drawn = draw.sample(values, DRAWN)
+    if context.edition >= SEVENTH:
+        # One value of each parameter.
+        drawn = list(dict(draw.sample(values, len(values))).items())
+    for key, value in drawn:
         bad = {**good, **stream, key: value}
         _refuse(context, STREAMED, path, f"{key} {brief(value)} and a stream", bad)
 

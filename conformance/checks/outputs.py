@@ -10,7 +10,7 @@ from conformance.checks.mixed_passes import output_of
 from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import form_of, hidden_shape, pipeline_of, send_forward
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -18,6 +18,7 @@ from conformance.strictjson import is_int
 
 ORDER, RETURNED, USED = "PL-FWD-017", "PL-FWD-018", "PL-FWD-019"
 ENTRIES, GROWS, NUMBER = "PL-FWD-037", "PL-FWD-038", "GR-NUM-001"
+FAILED, SERVERS = ("INTERNAL", "UNKNOWN"), "GR-CODE-015"
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 # The forms of values in `struct`, by their bytes.
 FORMATS = {2: "e", 4: "f", 8: "d"}
@@ -81,10 +82,11 @@ def pipeline_byte_order(context: Context) -> None:
     context.judge(ORDER, not turned_round, why, reply)
 
 
-@requirement(RETURNED, USED, ENTRIES, GROWS, NUMBER)
+@requirement(RETURNED, USED, ENTRIES, GROWS, NUMBER, SERVERS)
 def pipeline_cache(context: Context) -> None:
     """Send a pass with use_cache, and the next one with what came back and without."""
-    if not pipeline_of(context).get("past_entries"):
+    declared = bool(pipeline_of(context).get("past_entries"))
+    if not declared and context.edition < SEVENTH:
         raise Skipped("pipeline.past_entries is not declared")
     first, following = turned(context)
     shape = hidden_shape(context)
@@ -99,6 +101,8 @@ def pipeline_cache(context: Context) -> None:
         cache = list(begun.message.past_key_values)
         if cache:
             break
+    if not (cache or declared):
+        raise Skipped("a pass returns no past_key_values, and pipeline.past_entries is 0")
     context.judge(RETURNED, bool(cache), "use_cache is set, and no cache comes back", begun)
     if context.edition >= SIXTH:
         there = {"past_key_values": bool(cache)}
@@ -112,11 +116,19 @@ def pipeline_cache(context: Context) -> None:
         context, hidden_states=following, hidden_shape=shape, past_key_values=cache
     )
     same = bool(output_of(alone)) and output_of(alone) == output_of(after)
-    if output_of(after):
+    if output_of(after) and declared:
         why = "a pass has the same result with the cache of an earlier one and without"
         context.judge(USED, not same, why, begun, alone, after)
     if context.edition >= SIXTH and output_of(after):
         _judge_contents(context, [first, following], cache, begun)
+    if context.edition >= SEVENTH and output_of(after):
+        for other in (cache[:-1], [*cache, cache[-1]]):
+            reply = send_forward(
+                context, hidden_states=following, hidden_shape=shape, past_key_values=other
+            )
+            why = f"a pass with {len(other)} past_key_values for {len(cache)} ends with"
+            held = reply.code not in FAILED
+            context.judge(SERVERS, held, f"{why} {reply.code}: {reply.details}", after, reply)
 
 
 def _judge_entries(context: Context, cache: list[bytes], begun: Reply) -> None:
@@ -144,7 +156,7 @@ def _judge_contents(
         return
     replies = [send(following, past_key_values=one) for one in caches]
     outputs = [output_of(reply) for reply in replies]
-    if all(outputs):
+    if all(outputs) and pipeline_of(context).get("past_entries"):
         why = "a pass has the same result with the caches of two other tensors"
         context.judge(USED, outputs[0] != outputs[1], why, begun, other, *replies)
     grown: Any = replies[0].message

@@ -6,6 +6,7 @@ As in `returning`, the suite is the previous node, and looks at what comes to it
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from conformance.checks.bringing_back import BACKWARD, bring_back, send_from, send_gradients
 from conformance.checks.kept_passes import (
     Fields,
     is_taken,
@@ -18,7 +19,6 @@ from conformance.checks.mixed_passes import BUSY
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import fresh_id
 from conformance.checks.peering import shown, watched
-from conformance.checks.returning import BACKWARD, bring_back, send_from, send_gradients
 from conformance.context import Context
 from conformance.editions import SIXTH
 from conformance.findings import Skipped

@@ -1,35 +1,38 @@
 """Interface 2.3, 4.3, 7.3 and 8: the gradient that goes back to where a pass came from.
 
-The suite is the previous node of the pipeline: it gives its own address as `sender_url` of a pass,
-sends the gradient of that pass, and sees what comes to this address. How the URL is written is not
-specified, so its usual forms are tried.
+The suite is the previous node of the pipeline: it sends the gradient of a pass of its own, and sees
+what comes to it.
 """
 
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import pairwise, product
-from typing import Any
+from itertools import pairwise
 
 from conformance import messages
 from conformance.checks import passes
-from conformance.checks.forms import FORMS, WIDTHS, encode, values_for
-from conformance.checks.kept_passes import Fields, metadata_of, way_back
+from conformance.checks.bringing_back import (
+    BACK_REQUEST,
+    Returned,
+    bring_back,
+    is_back,
+    send_and_return,
+    send_from,
+    try_gradients,
+)
+from conformance.checks.forms import WIDTHS, encode
 from conformance.checks.passes import SOURCE
-from conformance.checks.peering import AGAIN_S, Scene, shown, watched
+from conformance.checks.peering import shown, watched
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.frames import is_framed
-from conformance.grpcwire import Reply
 from conformance.peer import requests
 from conformance.peer.answers import Answer, Refusal
-from conformance.peer.watch import PEER, Call
+from conformance.peer.watch import Call
 from conformance.registry import requirement
 from conformance.strictjson import brief
 
-BACKWARD, BACK_REQUEST = "PipelineBackward", "PipelineBackwardRequest"
 ONWARDS, ONCE, FILLED = "PL-BWD-002", "PL-BWD-004", "PL-BWD-005"
 CHANGED, PORT = "PL-BWD-014", "PL-BWD-016"
 ABSENT, OFFLINE = "CL-CODE-007", "CL-CODE-008"
@@ -41,6 +44,8 @@ DEADLINE, PAUSE, GROWS = "CL-CALL-004", "CL-CALL-003", "CL-CALL-005"
 WIDEST = 8
 # As many as are no multiple of a width of numbers.
 POSITIONS = 5
+# So many passes behind a first one.
+NEXT = 2
 # For a gradient that comes a second time.
 AGAIN_WITHIN_S = 1.5
 # The recommended deadline is 5 s; far more or less is another one.
@@ -51,137 +56,6 @@ LONGEST_S, SHORTEST_S = 2.75, 0.02
 TOGETHER_S = 0.1
 # Attempts, their pauses, and one pause that is too long.
 ATTEMPTS_S, LATE_S = 5.0, 6.0
-
-
-@dataclass(frozen=True)
-class Returned:
-    """A gradient that the node took, and the calls that it made of the peer about it."""
-
-    ids: tuple[str, str]
-    reply: Reply
-    shape: list[int]
-    scene: Scene
-
-    @property
-    def calls(self) -> list[Call]:
-        """The gradients that have come back since."""
-        return [call for call in self.scene.calls if _is_back(call)]
-
-
-def _is_back(call: Call) -> bool:
-    return call.operation == BACKWARD and call.post == PEER
-
-
-def send_from(
-    context: Context,
-    url: str,
-    request_id: str | None = None,
-    session_id: str | None = None,
-    **fields: Any,
-) -> tuple[dict[str, str], Any]:
-    """Send a pass from `url`; return its IDs and the answer. Raises `Skipped` if it is refused.
-
-    `fields` are those that differ from the usual pass.
-    """
-    ids = {"session_id": session_id, "request_id": request_id}
-    named = {key: ident or passes.fresh_id() for key, ident in ids.items()}
-    reply = passes.send_forward(context, metadata_of(context), sender_url=url, **named, **fields)
-    passed: Any = reply.message
-    why = f"{reply.code} {reply.details}" if passed is None else passed.error_message
-    if passed is None or not passed.success:
-        raise Skipped(f"the pass whose gradients would go back was not made: {why}")
-    return named, passed
-
-
-def send_gradients(
-    context: Context, named: dict[str, str], passed: Any, *, turned: bool = False
-) -> Reply:
-    """Send the gradients of a pass. Raises `Skipped` if the node does not take them.
-
-    Those that are turned round have other values.
-    """
-    shape = passes.gradient_shape(context, passed)
-    reply, refused = _sent(context, named, passed, shape, turned=turned)
-    if refused:
-        raise Skipped(refused)
-    return reply
-
-
-def _sent(
-    context: Context, named: dict[str, str], passed: Any, shape: list[int], *, turned: bool = False
-) -> tuple[Reply, str]:
-    """Send the gradients of a pass; return the answer, and why they are refused if they are."""
-    declared = context.target.pipeline
-    values = values_for(shape)[:: -1 if turned else 1]
-    message = messages.make(
-        BACK_REQUEST,
-        **named,
-        grad_output=FORMS[passes.form_of(context)](values, shape),
-        grad_shape=shape,
-        target_shard=declared["shard"],
-    )
-    timeout_s = context.target.inference_timeout_s
-    reply = context.grpc.call(BACKWARD, message, timeout_s=timeout_s, metadata=metadata_of(context))
-    done: Any = reply.message
-    why = f"{reply.code} {reply.details}" if done is None else done.error_message
-    taken = done is not None and done.success
-    return reply, "" if taken else f"the gradients were refused: {why}"
-
-
-def _return(context: Context, url: str, **fields: Any) -> Returned:
-    """Send a pass from `url`, then its gradient. Raises `Skipped` if the node takes them not.
-
-    A node may answer once it has passed them on, and refuse what the suite has refused.
-    """
-    scene = Scene(context.peer)
-    named, passed = send_from(context, url, **fields)
-    shape = passes.gradient_shape(context, passed, fields.get("hidden_shape"))
-    reply, refused = _sent(context, named, passed, shape)
-    returned = Returned((named["session_id"], named["request_id"]), reply, shape, scene)
-    if refused and not returned.calls:
-        raise Skipped(refused)
-    return returned
-
-
-def bring_back(context: Context) -> Returned:
-    """Have a gradient come back, with the first form of the URL that brings one.
-
-    A node may take such a pass only from those that it has known for a while.
-    """
-    peer, known = context.peer, context.service
-    ends = peer.time.now() + peer.patience.recover_s
-    while True:
-        taken, why = None, Skipped("no gradient has come back to the suite before")
-        urls = peer.sender_urls if known.sender_urls is None else known.sender_urls
-        # A node that sees no sender_url may keep a pass for its labels.
-        ways: tuple[Fields, ...] = ({}, way_back(context)) if context.edition >= FOURTH else ({},)
-        for way, url in product(ways, urls):
-            if taken is not None and way:
-                break
-            others = _of_http2(context)
-            try:
-                taken = _return(context, url, **way)
-            except Skipped as refused:
-                why = refused
-                continue
-            within_s = peer.patience.settle_s
-            came = peer.wait(lambda found=taken: bool(found.calls), within_s)  # type: ignore[misc]
-            if url.startswith("http"):
-                known.at_http = not came and _of_http2(context) > others
-            if came:
-                known.sender_urls = (url,)
-                return taken
-        if taken is not None:
-            known.sender_urls = ()
-            return taken
-        if peer.time.now() >= ends:
-            raise why
-        peer.wait(lambda: False, AGAIN_S)
-
-
-def _of_http2(context: Context) -> int:
-    """Return how many connections of HTTP/2, as gRPC has, have come to the peer's HTTP port."""
-    return sum(link.http2 for link in context.peer.posts[PEER].http.links)
 
 
 @requirement(ONWARDS, ONCE, FILLED, CHANGED, DEADLINE, PORT, AS_SENT, NARROWER, *requests.PROVES)
@@ -209,12 +83,24 @@ def peer_backward(context: Context) -> None:
         _judge_changed(context, named[0], taken)
         if context.edition >= FIFTH:
             _judge_target(context, named[0])
+        if context.edition >= SEVENTH:
+            _judge_next(context, taken)
         deadline_s = named[0].deadline_s
         if deadline_s is not None:
             low, high = DEADLINES_S
             why = f"the gradients came with {deadline_s:.1f} s"
             context.judge(DEADLINE, low <= deadline_s <= high, why, *shown(named[:1]))
         _judge_longer(context, named[0])
+
+
+def _judge_next(context: Context, first: Returned) -> None:
+    """Rule on the gradients of passes like the first one, whose gradients have come."""
+    urls, peer = context.service.sender_urls or (), context.peer
+    with suppress(Skipped):
+        several = [send_and_return(context, url) for url in urls for _ in range(NEXT)]
+        came = peer.wait(lambda: any(one.calls for one in several), peer.patience.settle_s)
+        why = "the gradients of a first pass came to sender_url, and those of the next ones not"
+        context.judge(ONWARDS, came, why, first.reply, *(one.reply for one in several))
 
 
 def _judge_longer(context: Context, first: Call) -> None:
@@ -241,7 +127,7 @@ def _judge_shape(context: Context, shape: list[int], width: int | None) -> None:
     tensor, peer = encode(passes.form_of(context), shape), context.peer
     urls = context.service.sender_urls
     if urls:
-        taken = _return(context, urls[0], hidden_states=tensor, hidden_shape=shape)
+        taken = send_and_return(context, urls[0], hidden_states=tensor, hidden_shape=shape)
         if peer.wait(lambda: bool(taken.calls), peer.patience.settle_s):
             _judge_size(context, taken.calls[0], shape, width)
 
@@ -308,7 +194,7 @@ def _refuse(
     peer = context.peer
 
     def conduct(call: Call) -> Answer | None:
-        return Refusal(code) if _is_back(call) else None
+        return Refusal(code) if is_back(call) else None
 
     with peer.answering(conduct):
         taken = bring_back(context)
@@ -330,7 +216,7 @@ def back_not_found(context: Context) -> None:
     codes: dict[tuple[str, str], str] = {}
 
     def conduct(call: Call) -> Answer | None:
-        return Refusal(codes.get(_ids(call), "NOT_FOUND")) if _is_back(call) else None
+        return Refusal(codes.get(_ids(call), "NOT_FOUND")) if is_back(call) else None
 
     with watched(context), context.peer.answering(conduct):
         taken = bring_back(context)
@@ -353,7 +239,7 @@ def _refuse_beside(context: Context, codes: dict[tuple[str, str], str]) -> None:
         with suppress(Skipped):
             named, passed = send_from(context, urls[0])
             codes[named["session_id"], named["request_id"]] = code
-            _sent(context, named, passed, passes.gradient_shape(context, passed))
+            try_gradients(context, named, passed, passes.gradient_shape(context, passed))
 
 
 def _of(calls: list[Call], ids: tuple[str, str]) -> list[Call]:

@@ -320,7 +320,18 @@ def _judge_block(context: Context, made: Signed, height: int, *, done: bool) -> 
         if shown or names_it(made, answer):
             why = f"block {number} names the request, and does not show its prompt"
             context.judge(DECODED, shown, why, answer)
+            if context.edition >= SEVENTH:
+                _judge_ids(context, made, answer)
             return
     if done and seen and last <= height + MOST_BLOCKS:
         why = f"none of the blocks {height + 1} to {last} shows the request, which is completed"
         context.fails(DECODED, why, *seen[:3])
+
+
+def _judge_ids(context: Context, made: Signed, block: Answer) -> None:
+    """Rule on a block that calls the hash of its transaction the request ID, or the reverse."""
+    document = block.json_object()
+    for name, value in (("request_id", made.hash), ("transaction_hash", made.request_id)):
+        if made.hash and made.hash != made.request_id:
+            why = f"{name} is {brief(value)} in the block of the request, and that is the other one"
+            context.judge(TWO_IDS, value not in under(document, name), why, block)

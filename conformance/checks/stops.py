@@ -8,7 +8,7 @@ from conformance.checks.effects import letters
 from conformance.checks.inference import REFUSED
 from conformance.checks.money import TRIES
 from conformance.context import Context
-from conformance.editions import FIFTH, SEVENTH, SIXTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.passive.events import tokens_of
@@ -21,6 +21,8 @@ MANY, AS_WHOLE = "NA-INF-062", "NA-SSE-027"
 # More than one, than four and than eight, and none of them in any text.
 NOWHERE = tuple(f"{number}\u241f" for number in range(12))
 PROMPT = "Once upon a time"
+# So often a text has to end at a sequence of an earlier request.
+REPEATS = 3
 # Tokens of the texts that are stop sequences afterwards, and how many more may follow then.
 SIZES, MORE = (1, 2, 5), 9
 # Stop sequences beside other parameters; nearly any text has one of them.
@@ -35,6 +37,57 @@ FOREIGN = (
     "🙂🙃🙂🙃🙂",
 )
 BEYOND_ASCII = re.compile("[^\x00-\x7f\ufffd]{1,2}")
+
+
+@requirement("NA-INF-013", "NA-INF-018")
+def inference_stop(context: Context) -> None:
+    """Repeat a request with temperature 0, with a piece of its answer as a stop sequence."""
+    body: dict[str, Json] = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
+    first = context.infer(body)
+    text = (first.json_object() or {}).get("text")
+    if not first.ok or not isinstance(text, str) or len(text) < 4:
+        raise Skipped("no text to take a stop sequence from")
+    # A piece from the middle, and one that begins with white space.
+    stops = [text[len(text) // 2 : len(text) // 2 + 2]]
+    stops += [found[0] for found in [re.search(r"(?<=\S)\s\S", text)] if found]
+    if context.edition >= FOURTH:
+        # Pieces that lie across tokens, wherever those begin.
+        middle = len(text) // 2
+        stops += [text[middle + 1 : middle + 3], text[middle : middle + 3]]
+        # And one with which the text would begin, so that there is none.
+        stops.append(text[:2])
+    for stop in stops:
+        second = context.infer({**body, "stop": [stop]})
+        stopped = (second.json_object() or {}).get("text")
+        if second.ok and isinstance(stopped, str):
+            # The document does not say whether the sequence itself belongs to the text.
+            position = stopped.find(stop)
+            context.judge(
+                "NA-INF-013",
+                position < 0 or position + len(stop) == len(stopped),
+                f"{brief(stopped)} continues after {brief(stop)}",
+                first,
+                second,
+            )
+            if context.edition >= FOURTH and stop in text:
+                _judge_without(context, body, text, (stop, second))
+
+
+def _judge_without(
+    context: Context, body: dict[str, Json], text: str, stopped: tuple[str, Answer]
+) -> None:
+    """Generate without a stop sequence, after one with: the text must not end at that one."""
+    stop, answer = stopped
+    ends = text.find(stop)
+    # With the sequence itself or without it.
+    cut = {text[:ends], text[: ends + len(stop)]} - {text}
+    shown: list[Answer] = []
+    held = False
+    while not held and len(shown) < REPEATS:
+        shown.append(context.infer(body))
+        held = not shown[-1].ok or (shown[-1].json_object() or {}).get("text") not in cut
+    why = f"without a stop sequence the text ends at {brief(stop)}, which an earlier request named"
+    context.judge("NA-INF-018", held, why, answer, *shown)
 
 
 @requirement(LEFT_ALIKE, STREAMED, STOPPED, STREAM_STOPPED, ENDS, MANY, AS_WHOLE)

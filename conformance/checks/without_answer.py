@@ -13,7 +13,7 @@ from conformance.checks.mixed_keys import REFUND_NAMED, judge_refund
 from conformance.checks.native import document_at, mapped, members_of, native_get
 from conformance.checks.native_documents import under
 from conformance.checks.native_named import responses, texts_in
-from conformance.checks.signed import LOCKED, POLLED, judge_locked
+from conformance.checks.signed import LOCKED, NONCE, POLLED, judge_locked
 from conformance.checks.signed_requests import (
     ATOMS,
     BLOCK_S,
@@ -34,7 +34,7 @@ from conformance.checks.signed_requests import (
     state_of,
 )
 from conformance.context import Context
-from conformance.editions import FIFTH, FOURTH, SIXTH
+from conformance.editions import FIFTH, FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -52,7 +52,7 @@ _AMOUNT = re.compile(r"atoms|amount", re.IGNORECASE)
 ARTIFACT, MOST_LINKS = re.compile(r"/[!-~]*[0-9a-f]{40}[!-~]*\Z", re.ASCII), 4
 
 
-@requirement(REFUNDED, REFUND_NAMED, LOCKED, POLLED, SILENT, EARLY, GAINED, RETURNED)
+@requirement(REFUNDED, REFUND_NAMED, LOCKED, NONCE, POLLED, SILENT, EARLY, GAINED, RETURNED)
 def without_answer(context: Context) -> None:
     """Broadcast a request that nobody answers, and wait for its expiry and its refund."""
     begun = begin_unanswered(context)
@@ -94,12 +94,22 @@ def without_answer(context: Context) -> None:
         # Whether the last block in which it is good is that one or the one before is not said.
         context.judge(EARLY, not heights or min(heights) + 1 >= made.expires, why, looked)
         _judge_returned(context, made, record, looked)
+    other = None
     if begun.other is not None:
         # What it has locked comes back as well.
-        poll(context, begun.other.request_id, lambda seen: state_of(seen) in (OVER, DONE), BLOCK_S)
+        _, other = poll(
+            context,
+            begun.other.request_id,
+            lambda seen: state_of(seen) in (OVER, DONE),
+            BLOCK_S,
+        )
+    after = at_rest(context, made.public_key)
+    if context.edition >= SEVENTH and state_of(other) in (OVER, DONE) and seen.nonces:
+        why = f"the next nonce is {brief(seen.nonces)} before another request, and behind it"
+        held = after.nonces != seen.nonces
+        context.judge(NONCE, held, why, seen.answer, looked, after.answer)
     if context.service.paid:
         raise Skipped("another request was paid before this one expired")
-    after = at_rest(context, made.public_key)
     before = begun.before.money
     # A fee may be kept, and what was looked at meanwhile may have been over already.
     held = after.money != seen.money or after.money == before
