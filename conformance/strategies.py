@@ -25,6 +25,8 @@ any_prompts = st.text(
 # What programs that put texts together by hand get wrong.
 PROMPTS = ('He said "yes",\nand left.\t{0} %s \\n', "Größe 日本語 🙂")
 LINES = ("One line,\r\nand another.",)
+# As long as some sentences, in letters that take two, three and four bytes each.
+FOREIGN = ("Москва - большой город. " * 4, "東京は大きな都市です。" * 8, "🙂🙃🚀" * 20)
 
 _OPTIONAL: dict[str, st.SearchStrategy[Json]] = {
     "temperature": st.one_of(

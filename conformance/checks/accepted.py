@@ -23,8 +23,10 @@ from conformance.registry import requirement
 from conformance.strictjson import Json, NotJson, brief, is_number, parse
 
 SPOKEN, LETTERS, QUERIED, METHOD = "GEN-030", "GEN-031", "NA-ROUTE-030", "NA-ERR-063"
+OTHER_KIND = "NA-ROUTE-037"
 ONLY_JSON = Written(accept="application/json")
 OF_BROWSERS = Written(accept="text/html,application/xhtml+xml;q=0.9,*/*;q=0.8")
+IN_YAML = Written(accept="application/yaml")
 PACKED = Written(others=(("Accept-Encoding", "gzip, deflate"),))
 CAPITALS = Written(content_type="Application/JSON")
 # A node that fails for a moment does not do so each time.
@@ -65,7 +67,7 @@ def _unpacked(answer: Answer) -> Json:
     return parse(body).value
 
 
-@requirement(SPOKEN, LETTERS)
+@requirement(SPOKEN, LETTERS, OTHER_KIND)
 def bodies_accepted(context: Context) -> None:
     """GET and POST with other headers Accept, Accept-Encoding and Content-Type."""
     if context.edition < SIXTH:
@@ -77,6 +79,11 @@ def bodies_accepted(context: Context) -> None:
         control = _ask(context, resource)
         if control.ok and control.json_object() is not None:
             _judge_json(context, written, control, _ask(context, resource, written))
+    for resource in (STATUS, CONFIG) if context.edition >= SEVENTH else ():
+        control, answer = _ask(context, resource), _ask(context, resource, IN_YAML)
+        if control.ok and answer.status < 500 and answer.status != TOO_MANY:
+            why = f"GET {resource.path} with Accept: {IN_YAML.accept} has status {answer.status}"
+            context.judge(OTHER_KIND, answer.ok, why, control, answer)
     control = _generate(context, USUAL)
     if not control.ok:
         raise Skipped(f"POST /inference was answered with status {control.status}")

@@ -163,7 +163,8 @@ def inference_parameters(context: Context) -> None:
             why = f"{made} tokens are generated with max_tokens 0"
             context.judge("NA-INF-046", made == 0, why, none)
     lines = strategies.LINES if context.edition >= EVERYWHERE_SINCE else ()
-    for prompt in (*strategies.PROMPTS, *lines):
+    foreign = strategies.FOREIGN if context.edition >= SEVENTH else ()
+    for prompt in (*strategies.PROMPTS, *lines, *foreign):
         ask_prompt(prompt)
     explore(
         context, strategies.any_prompts, ask_prompt, examples=max(3, context.target.examples // 3)
@@ -294,7 +295,7 @@ def _judge_negative(context: Context) -> None:
 TOO_LONG = (400, 413, 422)
 
 
-@requirement("NA-INF-032", "NA-INF-048")
+@requirement("NA-INF-032", "NA-INF-048", "NA-INF-063")
 def inference_prompts(context: Context) -> None:
     """POST /inference with a word, a sentence and several sentences, and compare their tokens."""
     counts: list[float] = []
@@ -324,6 +325,27 @@ def inference_prompts(context: Context) -> None:
         if longer.ok and found and is_int(found[0]):
             why = f"prompt_tokens {counts[2]} for four sentences, {found[0]} for eight"
             context.judge("NA-INF-032", counts[2] < found[0], why, answers[2], longer)
+    if context.edition >= SEVENTH:
+        _judge_echoed(context, sentence)
+
+
+# So many tokens are generated, and become a prompt; fewer bytes a token are the usual ones.
+ECHOED, BYTES_A_TOKEN = 32, 8
+
+
+def _judge_echoed(context: Context, prompt: str) -> None:
+    """Rule on the tokens of a prompt that is a text of the node's own."""
+    made = context.infer({"prompt": prompt, "max_tokens": ECHOED, "temperature": 0})
+    result = made.json_object() or {}
+    text, generated = result.get("text"), result.get("tokens_generated")
+    if not made.ok or not isinstance(text, str) or not is_int(generated) or generated < ECHOED / 2:
+        return
+    answer = context.infer({"prompt": text, "max_tokens": 1})
+    found = lookup(answer.json_object() or {}, "usage.prompt_tokens")
+    if answer.ok and found and is_int(found[0]):
+        why = f"a text of {generated} tokens has {found[0]} as a prompt: {brief(text)}"
+        few = found[0] < generated / 2 and found[0] < len(text.encode()) / BYTES_A_TOKEN
+        context.judge("NA-INF-063", not few, why, made, answer)
 
 
 # Letters outside ASCII, which some tokenizers make more tokens of, and none makes nothing of.

@@ -4,6 +4,7 @@ A node may replace its checkpoint at any time. So each combination is compared w
 still: what GetCheckpointInfo says before and after it, and the refusal of one of its parts alone.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from random import Random
@@ -12,18 +13,21 @@ from typing import Any
 from conformance import messages
 from conformance.checks.money import TRIES, Comparison
 from conformance.context import Context
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
 from conformance.strictjson import brief
+from conformance.unpacking import BadFrame, TooLarge, unpacked
 
 BOTH, TOLD, SAME = "GR-CKPT-016", "GR-CKPT-017", "GR-CKPT-018"
-HASHED, PARAMS = "GR-CKPT-002", "GR-CKPT-031"
+HASHED, PARAMS, DESCRIBED = "GR-CKPT-002", "GR-CKPT-031", "GR-CKPT-032"
 TIMEOUT_S = 60
 # Larger checkpoints are downloaded with few of the combinations.
 LARGE_BYTES = 4 << 20
 HIGHEST = 2**31 - 1
+# Shorter data may be in a description by chance.
+LEAST_BYTES = 64
 STEPS = 1000
 REFUSED = ("NOT_FOUND", "INVALID_ARGUMENT")
 HEXADECIMAL = "0123456789abcdef"
@@ -113,7 +117,7 @@ class Try:
             compared.note(ident, True, "", *self._held[ident])
 
 
-@requirement(BOTH, TOLD, SAME, HASHED, PARAMS)
+@requirement(BOTH, TOLD, SAME, HASHED, PARAMS, DESCRIBED)
 def checkpoint_combinations(context: Context) -> None:
     """Call GetCheckpoint with each combination of hashes and versions, in a drawn order."""
     compared = Comparison(context)
@@ -128,6 +132,21 @@ def checkpoint_combinations(context: Context) -> None:
         if compared.clean:
             break
     compared.conclude()
+    if context.edition >= SEVENTH:
+        _judge_described(context, now.bare)
+
+
+def _judge_described(context: Context, given: Given) -> None:
+    """Rule on a description that has the data of its checkpoint in it, packed or not."""
+    data = given.checkpoint.checkpoint_data if given.checkpoint is not None else b""
+    forms = [data]
+    with suppress(BadFrame, TooLarge):
+        forms.append(unpacked(data))
+    reply, known = _info(context)
+    if known is not None and all(len(form) >= LEAST_BYTES for form in forms):
+        why = f"the description has {len(reply.body)} bytes, the data of the checkpoint among them"
+        held = not any(form in reply.body for form in forms)
+        context.judge(DESCRIBED, held, why, given.reply, reply)
 
 
 def _wishes(draw: Random, known: Any, edition: int) -> list[Wish]:

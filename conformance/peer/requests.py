@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from conformance import messages
 from conformance.catalogue import MessageRule, Profile, load
+from conformance.editions import SEVENTH
 from conformance.findings import Findings, Shown
 from conformance.peer.watch import BYSTANDER, DHT, Call
 from conformance.strictjson import brief
@@ -21,6 +22,11 @@ EXPECTED = {
     "DHTFindValueRequest": ("sender", "key"),
     "DHTStoreRequest": ("sender", "key", "value"),
     "DHTNodeInfo": ("node_id", "ip", "port"),
+}
+# The same, which earlier editions did not ask.
+EXPECTED_SINCE_7 = {
+    "WeightRequest": ("shard_range",),
+    "GetCheckpointRequest": ("model_hash",),
 }
 WHOLE = {
     "PipelineForwardRequest": "CL-MSG-001",
@@ -93,10 +99,12 @@ def _faults(
         return
     numbers = {rule.number for _, rule in RULES[name]}
     strange = sorted({field.number for field in wire} - numbers)
+    later = EXPECTED_SINCE_7 if findings.edition >= SEVENTH else {}
+    expected = {**EXPECTED, **later}.get(name, ())
     for ident, rule in RULES[name]:
         present = [field for field in wire if field.number == rule.number]
         wrong = [why for field in present if (why := messages.field_fault(rule, field))]
-        missing = not present and strange and rule.field in EXPECTED.get(name, ())
+        missing = not present and strange and rule.field in expected
         why = f"{rule.field}, number {rule.number}: {wrong[0]}" if wrong else ""
         if missing:
             why = f"{rule.field} is missing; field {strange[0]} is not in {name}"
