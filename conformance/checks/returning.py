@@ -98,9 +98,13 @@ def _judge_next(context: Context, first: Returned) -> None:
     urls, peer = context.service.sender_urls or (), context.peer
     with suppress(Skipped):
         several = [send_and_return(context, url) for url in urls for _ in range(NEXT)]
-        came = peer.wait(lambda: any(one.calls for one in several), peer.patience.settle_s)
+        ids = {one.ids for one in several}
+        peer.wait(lambda: ids <= set(map(_ids, first.calls)), peer.patience.settle_s)
+        came = not ids.isdisjoint(map(_ids, first.calls))
         why = "the gradients of a first pass came to sender_url, and those of the next ones not"
-        context.judge(ONWARDS, came, why, first.reply, *(one.reply for one in several))
+        context.judge(
+            ONWARDS, came or not several, why, first.reply, *(one.reply for one in several)
+        )
 
 
 def _judge_longer(context: Context, first: Call) -> None:
@@ -128,8 +132,10 @@ def _judge_shape(context: Context, shape: list[int], width: int | None) -> None:
     urls = context.service.sender_urls
     if urls:
         taken = send_and_return(context, urls[0], hidden_states=tensor, hidden_shape=shape)
-        if peer.wait(lambda: bool(taken.calls), peer.patience.settle_s):
-            _judge_size(context, taken.calls[0], shape, width)
+        # What is late of an earlier pass has the shape of that one.
+        if peer.wait(lambda: taken.ids in map(_ids, taken.calls), peer.patience.settle_s):
+            own = next(call for call in taken.calls if _ids(call) == taken.ids)
+            _judge_size(context, own, shape, width)
 
 
 def _ids(call: Call) -> tuple[str, str]:
