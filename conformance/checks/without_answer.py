@@ -77,6 +77,11 @@ def without_answer(context: Context) -> None:
             break
         if context.edition >= FOURTH:
             _judge_late(context, made)
+    # Read later, so that it is no lower than when the request was over.
+    height = height_of(context) if context.edition >= SEVENTH else None
+    if state_of(record) == OVER and height is not None:
+        why = f"it has expired at height {height}, before its block {made.expires}"
+        context.judge(EARLY, height + 1 >= made.expires, why, begun.sent, looked)
     if state_of(record) in (OVER, DONE):
         why = f"a request that nobody answers is completed: {brief(record)}"
         context.judge(SILENT, state_of(record) == OVER, why, begun.sent, looked)
