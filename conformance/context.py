@@ -87,6 +87,8 @@ class Service:
         # A gradient that the node accepts, or why none is known.
         self.found_gradient: dict[str, Any] | None = None
         self.no_gradient: str | None = None
+        # What shows that none is accepted behind a refusal, where that is so.
+        self.shut: tuple[Reply, ...] = ()
         # The fields of those that were tried.
         self.tried_gradients: list[dict[str, Any]] = []
         # Whether gradients have another shape than what a pass answers with first, the hidden

@@ -6,7 +6,6 @@ Other requests here have a query where none is shown, or another method.
 
 import gzip
 import zlib
-from contextlib import suppress
 from itertools import product
 
 from conformance.checks.auth import OPEN_READS, TOO_MANY
@@ -56,14 +55,20 @@ def _generate(context: Context, written: Written) -> Answer:
     return answer
 
 
-def _unpacked(answer: Answer) -> Json:
-    """Return the value in a body, which is packed as its header says; raise `NotJson`."""
+def _unpacked(answer: Answer, *, strict: bool) -> Json:
+    """Return the value in a body, which is packed as its header says; raise `NotJson`.
+
+    If it is not `strict`, a body may be as it is in spite of its header.
+    """
     body, packing = answer.body, answer.header("Content-Encoding").strip().lower()
-    with suppress(OSError, EOFError, zlib.error):
+    try:
         if packing in ("gzip", "x-gzip"):
             body = gzip.decompress(body)
         elif packing == "deflate":
             body = zlib.decompress(body)
+    except (OSError, EOFError, zlib.error) as reason:
+        if strict and packing != "deflate":
+            raise NotJson(f"its Content-Encoding is {packing}: {reason}") from reason
     return parse(body).value
 
 
@@ -75,6 +80,9 @@ def bodies_accepted(context: Context) -> None:
     asked = [*product((STATUS, CONFIG), (ONLY_JSON, OF_BROWSERS, PACKED))]
     # Servers compress what is long enough.
     asked += [(TRANSACTIONS, PACKED), (LAYERS, PACKED)]
+    if context.edition >= SEVENTH:
+        others = [one for one in (*OPEN_READS, *AUTH_READS) if (one, PACKED) not in asked]
+        asked += [*product(others, (PACKED,))]
     for resource, written in asked:
         control = _ask(context, resource)
         if control.ok and control.json_object() is not None:
@@ -100,7 +108,7 @@ def _judge_json(context: Context, written: Written, control: Answer, answer: Ans
     shown = dict(written.others).get("Accept-Encoding") or f"Accept: {written.accept}"
     if answer.ok:
         try:
-            value, fault = _unpacked(answer), ""
+            value, fault = _unpacked(answer, strict=context.edition >= SEVENTH), ""
         except NotJson as reason:
             value, fault = None, str(reason)
         why = f"with {shown} the body is no JSON object: {fault}"

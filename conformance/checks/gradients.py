@@ -30,8 +30,7 @@ from conformance.registry import requirement
 from conformance.shapes import lookup
 from conformance.strictjson import brief, is_int
 
-ROUND, HASH, NUMBER = "GR-GOSSIP-005", "GR-GOSSIP-006", "GR-GOSSIP-007"
-REFUSED, AT_ONCE = "GR-GOSSIP-008", "GR-GOSSIP-023"
+NUMBER = "GR-GOSSIP-007"
 BYTES, ROUND_AT = "GR-NUM-002", "GR-GOSSIP-GRADIENT-REQUEST-02"
 LAYERS = "GR-GOSSIP-GRADIENT-REQUEST-07"
 # The numbers of model_hash, round_id and layer_gradients.
@@ -95,9 +94,18 @@ def _look(context: Context) -> None:
     plain: dict[str, Any] = {
         "model_hash": info.model_hash, "batch_size": 2, "loss": LOSS,
     }  # fmt: skip
+    layer, why = max(layers_of(context).held, default=0), ""
+    if context.edition >= SEVENTH:
+        # One behind which none was refused yet.
+        layers = {NAMES[0].format(layer): encode(FORM, [VALUES], scale=0.0)}
+        fields = {**plain, "ttl": 0, "round_id": info.version, "layer_gradients": layers}
+        _, answer = send(context, fresh(fields))
+        if answer is not None and answer.accepted:
+            known.found_gradient = fields
+            known.shut = _shut(context, fields)
+            return
     _, refused = send(context, fresh(plain, model_hash="0" * 64, round_id=FAR_ROUND))
     rounds = [refused.current_round] if refused is not None and not refused.accepted else []
-    layer, why = max(layers_of(context).held, default=0), ""
     sizes = (VALUES, *(_sizes(context, layer) if context.edition >= FOURTH else ()))
     # A node may be wrong in refusing what is not to be forwarded, and says so of all others.
     ttls = (0, TTL) if context.edition >= SIXTH else (0,)
@@ -121,6 +129,21 @@ def _look(context: Context) -> None:
     known.no_gradient = f"none of the usual form is accepted: {why}"
     if context.edition >= SIXTH:
         _look_in_frames(context, plain, [*listed, *further], layer)
+
+
+def _shut(context: Context, fields: dict[str, Any]) -> tuple[Reply, ...]:
+    """Return what shows that none is accepted behind the first refusal, and two were before it."""
+    control, accepted = send(context, fresh(fields))
+    bad, refused = send(context, fresh(fields, model_hash="0" * 64))
+    if not (accepted and accepted.accepted) or (refused is not None and refused.accepted):
+        return ()
+    shown = [control, bad]
+    for _ in range(3):
+        reply, answer = send(context, fresh(fields))
+        if answer is None or answer.accepted:
+            return ()
+        shown.append(reply)
+    return tuple(shown)
 
 
 def _look_in_frames(
@@ -297,87 +320,3 @@ def _accepted(context: Context, place: str | int) -> Reply | None:
         if answer is not None and answer.accepted:
             return reply
     return None
-
-
-@requirement(ROUND, HASH, REFUSED, AT_ONCE)
-def gossip_made(context: Context) -> None:
-    """Gossip gradients of zeros until one is accepted, then one of another model."""
-    fields = gradient_of(context)
-    refused_reply, refused = send(context, fresh(fields, layer_gradients={}, model_hash="0" * 64))
-    known = fresh(fields)
-    reply, answer = send(context, known)
-    if answer is None or not answer.accepted:
-        _judge_shut(context, fields, reply)
-        raise Skipped("a gradient like the one that was accepted is refused now")
-    context.holds(AT_ONCE, refused_reply, reply)
-    if refused is not None and not refused.accepted and refused.current_round:
-        near = refused.current_round <= answer.current_round <= refused.current_round + 1
-        if near and context.edition >= FOURTH:
-            # A round may pass in between, but then it has passed for a refusal too.
-            _, later = send(context, fresh(fields, layer_gradients={}, model_hash="0" * 64))
-            stands = later is not None and later.current_round == refused.current_round
-            near = not stands or answer.current_round == refused.current_round
-        why = f"current_round is {refused.current_round} of a refusal, then {answer.current_round}"
-        context.judge(ROUND, near, why, refused_reply, reply)
-    # A node whose rounds have another number than 0 says so, also where it accepts one.
-    told = answer.current_round or (context.edition >= SIXTH and fields["round_id"])
-    if context.edition >= FIFTH and told:
-        # Of the same model, so that nothing but its round is wrong.
-        later_reply, late = send(context, fresh(fields, round_id=FAR_ROUND))
-        if late is not None and not late.accepted:
-            why = f"current_round is {answer.current_round} where a gradient is accepted, and"
-            why = f"{why} {late.current_round} where one of another round is refused"
-            context.judge(REFUSED, bool(late.current_round), why, reply, later_reply)
-        _judge_second(context, known, reply)
-    turned = fields["model_hash"][::-1]
-    if turned == fields["model_hash"]:
-        turned = "0" * len(turned)
-    others = [fresh(fields, model_hash=turned)]
-    if context.edition >= FOURTH:
-        # And one of a node whose last gradient was accepted.
-        others.append({**known, "timestamp": time.time(), "model_hash": turned})
-        # And of models whose hash differs in the last digit, or in the first.
-        own = fields["model_hash"]
-        alike = own[:-1] + _other_digit(own[-1]), _other_digit(own[0]) + own[1:]
-        others += [fresh(fields, model_hash=one) for one in alike]
-        if context.edition >= SEVENTH:
-            # And of which a part is that of this one.
-            parts = own[:-4], own[: len(own) // 2], f"{own}0"
-            others += [fresh(fields, model_hash=one) for one in parts]
-    if context.edition >= FIFTH:
-        others.append(fresh(fields, model_hash=""))
-    for other in others:
-        reply, answer = send(context, other)
-        if answer is not None or not reply.ok:
-            taken = answer is not None and answer.accepted
-            context.judge(HASH, not taken, "a gradient of another model is accepted", reply)
-
-
-def _judge_shut(context: Context, fields: dict[str, Any], reply: Reply) -> None:
-    """Rule on a gradient that is refused behind a refusal: one that follows it may be accepted."""
-    useless = {"layer_gradients": {}, "model_hash": "0" * 64}
-    for _ in range(2):
-        later_reply, later = send(context, fresh(fields))
-        _, refused = send(context, fresh(fields, **useless))
-        again_reply, again = send(context, fresh(fields))
-        if later is None or refused is None or again is None or reply.code in BUSY:
-            return
-        if not later.accepted or refused.accepted or again.accepted:
-            return
-        why = "a gradient is refused behind a refusal, and one that follows it is accepted: "
-        why = f"{why}{brief(again.reason)}"
-    context.fails(AT_ONCE, why, reply, later_reply, again_reply)
-
-
-def _judge_second(context: Context, known: dict[str, Any], first: Reply) -> None:
-    """Rule on the round that a second gradient of the same node is answered with."""
-    rounds = first.message.current_round if first.message else 0
-    reply, answer = send(context, {**known, "timestamp": time.time()})
-    if answer is not None and answer.accepted:
-        near = rounds <= answer.current_round <= rounds + 1
-        why = f"current_round is {rounds} of a gradient, and {answer.current_round} of the next"
-        context.judge(ROUND, near, f"{why} of the same node", first, reply)
-
-
-def _other_digit(digit: str) -> str:
-    return "0" if digit != "0" else "1"

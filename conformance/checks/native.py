@@ -12,7 +12,7 @@ from typing import Any
 from conformance.checks.passes import FOUND_SINCE
 from conformance.checks.reading import ABSENT, judge_route, served
 from conformance.context import Context
-from conformance.editions import FOURTH
+from conformance.editions import FOURTH, SEVENTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer, Unanswered
 from conformance.registry import requirement
@@ -36,6 +36,8 @@ READABLE: dict[str, tuple[str, dict[str, object]]] = {
 
 OK = 200
 # How the reading of an answer without end is reported.
+# What clients of such paths have sent.
+REGISTRATION: dict[str, Json] = {"name": "conformance", "email": "conformance@node.invalid"}
 ENDLESS = ("cut: longer", "timeout: not finished")
 
 
@@ -147,6 +149,10 @@ def native_register(context: Context) -> None:
         why = f"POST {path} with an empty object: status {answer.status}"
         context.judge("NT-RULE-038", not answer.ok, why, answer)
         if not answer.ok:
+            context.judge("NT-RULE-042", answer.status == 410, why, answer)
+        if context.edition >= SEVENTH:
+            answer = context.http.call("POST", path, json_body=REGISTRATION)
+            why = f"POST {path} with {brief(REGISTRATION)}: status {answer.status}"
             context.judge("NT-RULE-042", answer.status == 410, why, answer)
 
 

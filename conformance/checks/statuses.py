@@ -319,6 +319,19 @@ def forward_absent(context: Context) -> None:
             why = f"shard {number} of a model of {total} layers is served"
             served = answer is not None and answer.success
             context.judge("PL-FWD-022", not served, why, reply)
+            if context.edition >= SEVENTH and reply.code in BUSY:
+                _judge_beyond(context, number, reply)
+
+
+def _judge_beyond(context: Context, number: int, first: Reply) -> None:
+    """Rule on a shard that no model has, and that is said to be on a peer that is not there."""
+    turns = [first]
+    for _ in range(2):
+        turns += [send_forward(context), send_forward(context, target_shard=number)]
+    if all(reply.ok for reply in turns[1::2]):
+        wrong = all(reply.code in BUSY for reply in turns[0::2])
+        why = f"thrice {first.code} for shard {number}, between passes that are served"
+        context.judge("GR-CODE-013", not wrong, why, *turns)
 
 
 @requirement("GR-OP-023")

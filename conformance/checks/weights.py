@@ -125,7 +125,10 @@ def weights_absent(context: Context) -> None:
             continue
         if answer.code == "NOT_FOUND":
             context.holds("GR-WEIGHT-002", reply, answer)
-        elif is_read and _is_wrong(answer, layers, layer):
+        elif is_read and (
+            _is_wrong(answer, layers, layer)
+            or (context.edition >= SEVENTH and answer.ok and not _has_weights(answer))
+        ):
             why = f"layer {layer} ends with {answer.code}, {len(answer.body)} bytes"
             context.fails("GR-WEIGHT-002", why, reply, other, answer)
 
@@ -206,6 +209,11 @@ def _absent(layers: Layers) -> Iterator[int]:
     # A number of few digits, which a node may take for one of its own or for nothing.
     yield max(layers.total or 0, *layers.held) + BEHIND
     yield FAR
+
+
+def _has_weights(reply: Reply) -> bool:
+    answer: Any = reply.message
+    return answer is not None and bool(answer.weights_data)
 
 
 def _is_wrong(answer: Reply, layers: Layers, layer: int) -> bool:
