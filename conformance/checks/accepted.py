@@ -81,8 +81,8 @@ def bodies_accepted(context: Context) -> None:
     # Servers compress what is long enough.
     asked += [(TRANSACTIONS, PACKED), (LAYERS, PACKED)]
     if context.edition >= SEVENTH:
-        others = [one for one in (*OPEN_READS, *AUTH_READS) if (one, PACKED) not in asked]
-        asked += [*product(others, (PACKED,))]
+        every = product((*OPEN_READS, *AUTH_READS), (OF_BROWSERS, PACKED))
+        asked += [one for one in every if one not in asked]
     for resource, written in asked:
         control = _ask(context, resource)
         if control.ok and control.json_object() is not None:

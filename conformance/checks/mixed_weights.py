@@ -6,7 +6,7 @@ node holds are served and differ, and where the layer that is not here is not fo
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle, islice, pairwise
+from itertools import combinations, cycle, islice, pairwise
 from random import Random
 
 from conformance import messages
@@ -14,15 +14,19 @@ from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import layers_of
 from conformance.checks.weights import TIMEOUT_S, ask_weights, served_notations
 from conformance.context import Context
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
+from conformance.strictjson import brief
 
 PARTLY, BOTH, ABSENT = "GR-WEIGHT-005", "GR-WEIGHT-007", "GR-WEIGHT-002"
 OWN, CROSSED, STEADY = "GR-WEIGHT-010", "GR-WEIGHT-011", "GR-WEIGHT-012"
+EACH = "GR-WEIGHT-013"
 # So many requests at the same time, for two layers by turns.
 AT_ONCE = 4
+# So many layers are compared with each other, and so few are none that tell anything.
+MOST_LAYERS, ENOUGH = 8, 4
 RANGES, LIST = ("{}-{}", "{}:{}", "{}..{}", "[{}, {}]", "{},{}"), "{},{}"
 BEYOND = 3
 
@@ -119,7 +123,7 @@ def _judge_whole(context: Context, form: str, held: Sequence[int]) -> None:
         context.judge(BOTH, whole.body != part.body, why, part, whole)
 
 
-@requirement(OWN, CROSSED, STEADY)
+@requirement(OWN, CROSSED, STEADY, EACH)
 def weights_own(context: Context) -> None:
     """Call GetWeights for two layers, twice each by turns, and for both at the same time."""
     if context.edition < SIXTH:
@@ -137,6 +141,20 @@ def weights_own(context: Context) -> None:
         if compared.clean:
             break
     compared.conclude()
+    if context.edition >= SEVENTH:
+        _judge_each(context, found[0], held[:MOST_LAYERS])
+
+
+def _judge_each(context: Context, notation: str, layers: Sequence[int]) -> None:
+    """Rule on a layer that has the weights of another one, where most have their own."""
+    replies = {layer: ask_weights(context, notation, layer) for layer in layers}
+    bodies = {layer: reply.body for layer, reply in replies.items() if reply.ok and reply.body}
+    alike = [pair for pair in combinations(bodies, 2) if bodies[pair[0]] == bodies[pair[1]]]
+    if len(bodies) >= ENOUGH:
+        why = f"of the layers {brief(list(bodies))} {brief(alike)} have the same weights"
+        shown = [replies[layer] for layer in (alike[0] if alike else layers[:2])]
+        # Those of several layers may be meant to be the same.
+        context.judge(EACH, len(alike) != 1, why, *shown)
 
 
 def _note_own(

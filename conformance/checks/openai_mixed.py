@@ -230,7 +230,8 @@ def _judge_streamed(speaker: Speaker, asked: Asked) -> None:
         streamed = speaker.stream(replace(asked, usage=True))
         if streamed is None or not (plain.formed and streamed.formed):
             return
-        if not _note_streamed(compared, asked, plain, streamed):
+        exact = speaker.context.edition >= SEVENTH
+        if not _note_streamed(compared, asked, plain, streamed, exact=exact):
             again = speaker.result(asked)
             if again is None or (again.texts, again.completion_tokens) != (
                 plain.texts, plain.completion_tokens,
@@ -241,14 +242,21 @@ def _judge_streamed(speaker: Speaker, asked: Asked) -> None:
     compared.conclude()
 
 
-def _note_streamed(compared: Comparison, asked: Asked, plain: Said, streamed: Said) -> bool:
+def _note_streamed(
+    compared: Comparison, asked: Asked, plain: Said, streamed: Said, *, exact: bool
+) -> bool:
     """Note how a stream differs from the same answer without one; return whether it does not.
 
+    If it is to be `exact`, its pieces have the white space between words, too.
     A stream that says itself that it has fewer tokens may be another computation.
     """
     shown = (plain.answer, streamed.answer)
     pairs = [*zip(plain.texts, streamed.texts, strict=True)]
-    lost = [(whole, text) for whole, text in pairs if _is_put_together_wrongly(whole, text)]
+    lost = [
+        (whole, text)
+        for whole, text in pairs
+        if _is_put_together_wrongly(whole, text) or (exact and _has_lost_blanks(whole, text))
+    ]
     why = "; ".join(f"{brief(text)} as a stream of {brief(whole)}" for whole, text in lost)
     counts = (plain.completion_tokens, streamed.completion_tokens)
     if not lost or (counts[1] in (None, counts[0]) and plain.reasons == streamed.reasons):
@@ -272,6 +280,11 @@ def _is_put_together_wrongly(whole: str, text: str) -> bool:
     longer, shorter = (one, other) if len(one) > len(other) else (other, one)
     every = iter(longer)
     return sorted(one) == sorted(other) or all(letter in every for letter in shorter)
+
+
+def _has_lost_blanks(whole: str, text: str) -> bool:
+    """Return whether two texts differ by the white space between their words alone."""
+    return letters(whole) == letters(text) and whole.split() != text.split()
 
 
 def _judge_length(speaker: Speaker, asked: Asked, said: Said) -> None:

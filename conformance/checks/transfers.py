@@ -276,6 +276,8 @@ def send_alike(context: Context) -> None:
         alike_ones = _strangers(own)
         if context.edition >= SEVENTH and alike_ones:
             alike_ones |= {f"{own}{tail}" for tail in LONGER}
+            # And parts of it, which are no address of anybody.
+            alike_ones |= {str(own)[:-CHANGED], str(own)[CHANGED:]}
         for stranger in sorted(alike_ones - set(owns)):
             compared = Comparison(context)
             for _ in range(TRIES):

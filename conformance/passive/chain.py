@@ -112,6 +112,10 @@ class Chain:
         """Rule on the height of the network, which an index of its blocks may lag behind."""
         paths = field_map.get(f"{NETWORK} height", ("height",))
         height = _number([one for path in paths for one in lookup(document, path)])
+        if height is not None and findings.edition >= SEVENTH:
+            names = field_map.get(f"{NETWORK} hash", ("hash",))
+            found = {name: value for name in names for value in lookup(document, name)[:1]}
+            self._judge_same(findings, f"the network at {height}", found, answer)
         if height is not None and self.tip is not None and _follows(self.tip[1], answer):
             why = f"the network is at {height}, and a block {self.tip[0]} was listed before"
             findings.judge(BEHIND, height >= self.tip[0], why, self.tip[1], answer)

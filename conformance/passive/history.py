@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
+from conformance.editions import SEVENTH
 from conformance.findings import Findings
 from conformance.httprequest import Credential
 from conformance.httpwire import Answer
@@ -20,13 +21,26 @@ from conformance.strictjson import Json, brief, is_int, is_number
 OFFSET, LIMIT, LENGTH = "NA-QUERY-003", "NA-QUERY-010", "NA-QUERY-023"
 LISTED, OF_OTHERS, ONE, FALLS = "NA-WALLET-053", "NA-QUERY-030", "NA-QUERY-031", "NA-QUERY-032"
 BEHIND, REWARD, NAMED = "NA-QUERY-033", "NA-QUERY-034", "NA-QUERY-035"
-RECEIVED = "NA-QUERY-036"
+RECEIVED, OUTGOING = "NA-QUERY-036", "NA-QUERY-007"
 MOST = {"transactions": "NA-QUERY-002", "proofs": "NA-QUERY-005"}
 PROOF, PROOF_NAMED = "NA-PROOFS-030", "NA-PROOFS-031"
 COUNTED, COUNTS_FALL, PAID = "NA-PROOFS-033", "NA-PROOFS-034", "NA-PROOFS-035"
 NONE = "NA-PROOFS-036"
 HISTORY_IDS = frozenset(
-    {OFFSET, LIMIT, LENGTH, LISTED, OF_OTHERS, ONE, FALLS, BEHIND, REWARD, NAMED, RECEIVED}
+    {
+        OFFSET,
+        LIMIT,
+        LENGTH,
+        LISTED,
+        OF_OTHERS,
+        ONE,
+        FALLS,
+        BEHIND,
+        REWARD,
+        NAMED,
+        RECEIVED,
+        OUTGOING,
+    }
 ) | {MOST["transactions"]}
 PROOF_IDS = frozenset({PROOF, PROOF_NAMED, COUNTED, COUNTS_FALL, PAID, NONE, MOST["proofs"]})
 IDS = HISTORY_IDS | PROOF_IDS
@@ -285,6 +299,8 @@ def _judge_transfer(
         same = not isinstance(to, str) or to.casefold() == sent.to.casefold()
         why = f"a transfer of {sent.amount:g} to {brief(sent.to)} is listed as {brief(row, 160)}"
         findings.judge(LISTED, held and same, why, sent.exchange, answer)
+        if findings.edition >= SEVENTH:
+            findings.judge(OUTGOING, amount < 0, why, sent.exchange, answer)
     elif isinstance(own, str) and isinstance(sent.source, str):
         why = f"a transfer to {brief(sent.to)} of {brief(sent.source)} is listed for {brief(own)}"
         held = sent.to.casefold() == own.casefold()
