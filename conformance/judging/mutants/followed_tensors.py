@@ -10,6 +10,8 @@ import threading
 import time
 from typing import Any
 
+from conformance.checks.forms import FRAME
+from conformance.checks.frame_forms import stored
 from conformance.judging.hooks import Grpc, grpc_answer
 from conformance.judging.toy.calls import SHAPE, VALUE_BYTES
 
@@ -207,6 +209,17 @@ class Growing:
         return {**answer, "params": self.params}
 
 
+def described_in_full(called: str, request: Any, answer: Any) -> Any:
+    """Describe a checkpoint by all that is in it."""
+    if called not in ("GetCheckpoint", "GetCheckpointInfo") or not isinstance(answer, dict):
+        return answer
+    content = "weights of the toy, " * 8
+    if answer.get("checkpoint_data"):
+        data = FRAME + stored(content.encode()) + bytes(4)
+        answer = {**answer, "checkpoint_data": data, "total_size": len(data)}
+    return {**answer, "phase": content}
+
+
 def plain_names(called: str, request: Any, answer: Any) -> Any:
     """Refuse passes whose names have other letters than ASCII."""
     odd = called == FORWARD and not request.request_id.isascii()
@@ -312,6 +325,7 @@ GRPC: list[tuple[str, Grpc]] = [
     ("GR-WEIGHT-012", EverOthers()),
     ("GR-CKPT-030", undescribed),
     ("GR-CKPT-031", Growing()),
+    ("GR-CKPT-032", described_in_full),
     ("GR-CKPT-002", beginnings),
     ("GR-CKPT-014", without_end),
     ("GR-SANE-010", said_anyway),

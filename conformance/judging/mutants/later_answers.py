@@ -11,6 +11,7 @@ from conformance.judging.toy.node import SECOND
 
 API = "/api/v1"
 BALANCE, STAKE = f"{API}/wallet/balance", f"{API}/wallet/stake"
+MANY = 40
 NETWORK, TAKES_S = "/api/network", 0.02
 UNSTAKE, SEND = f"{API}/wallet/unstake", f"{API}/wallet/send"
 
@@ -48,6 +49,15 @@ def four_stops(body: Any, response: Response) -> None:
     """Take no more than four stop sequences."""
     if len(body.get("stop") or ()) > 4:
         response.__dict__.update(error(400, "TOO_MANY", "four stop sequences").__dict__)
+
+
+def hardly_counted(body: Any, response: Response) -> None:
+    """Write a long text, and count a prompt of many words as one of a few."""
+    many = min(body.get("max_tokens", 100), MANY)
+    read = len(body["prompt"].split()) // 8 + 3
+    usage = {"prompt_tokens": read, "completion_tokens": many, "total_tokens": read + many}
+    text = " ".join(["wandering"] * many)
+    response.json.update(text=text, tokens_generated=many, usage=usage)
 
 
 class Waiting:
@@ -213,6 +223,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-INF-059", NothingForNull()),
     ("NA-INF-061", inference(otherwise_with_stops)),
     ("NA-INF-062", inference(four_stops)),
+    ("NA-INF-063", inference(hardly_counted)),
     ("NA-SSE-027", events(streamed_otherwise)),
     ("NA-ROUTE-035", Tripped()),
     ("NA-ROUTE-036", OneAtATime()),

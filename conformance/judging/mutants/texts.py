@@ -218,6 +218,21 @@ def with_token(asked: Asked, response: Response) -> None:
 
 TAKEN = Response(json={"success": True, "updated": [], "restart_required": False})
 
+
+class NoYaml(ForBrowsers):
+    """Refuses a request for another kind of body than JSON."""
+
+    def rewrite(self, sent: Sent) -> Sent:
+        """Remember what the request accepts."""
+        self.asked = sent.header("Accept").endswith("yaml")
+        return sent
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Say that there is none."""
+        if self.asked and asked.path == STATUS:
+            response.__dict__.update(error(406, "NOT_ACCEPTABLE", "JSON only").__dict__)
+
+
 HTTP: list[tuple[str, Http]] = [
     ("NA-SANE-060", Falling(METRICS, "inference.tokens_generated")),
     ("NA-SANE-061", Falling(METRICS, "network.bytes_sent")),
@@ -248,6 +263,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-PATCH-132", no_object(error(500, "INTERNAL", "no section"))),
     ("NA-PATCH-133", on(CONFIG, lambda r: r.json.update(updated=r.json["updated"] * 2), "PATCH")),
     ("GEN-030", ForBrowsers()),
+    ("NA-ROUTE-037", NoYaml()),
     ("GEN-031", Sending(no_capitals)),
     ("TR-RULE-030", Falling(GLOBAL, "diloco.outer_step_count")),
 ]  # fmt: skip
