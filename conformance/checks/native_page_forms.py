@@ -22,7 +22,7 @@ LIMITED = "NT-PAGE-025"
 PERMITTED = (400, 422, 429, 503)
 LIMITS, TWO = range(3, 10), "%32"
 # Beyond the usual limits; a node may list fewer for all of the longer ones.
-SHORTER, LONGER = (1, 2), (12, 20, 28, 60)
+SHORTER, LONGER = (1, 2), (12, 16, 20, 28, 60)
 # Blocks above the newest one that is listed; and how long a list may lag.
 ABOVE, LAGS_S = range(2, 13), 4.0
 # No height of a chain, and no round, is as high; it has more than 31 bits.

@@ -26,6 +26,8 @@ OTHER_KEY, OTHER_ID, LONGER = "NT-RULE-027", "NT-RULE-147", "NT-RULE-148"
 Query = dict[str, object]
 NO_HEIGHTS = ("none", "-1", "0", "2x")
 # As programs write numbers that JSON and paths do not have, and what 32 bits keep of as 2.
+# Above most chains; where a block is there it may be served.
+ABOVE = ("1000007", "2000000011")
 NOT_TWO = ("0x2", str(2**32 + 2))
 ODD: tuple[tuple[str, Query], ...] = (
     *((f"/api/block/{name}", {}) for name in (*NO_HEIGHTS, "1.5")),
@@ -71,6 +73,10 @@ def native_odd(context: Context) -> None:
             found = _heights(context, answer) if answer.ok else []
             why = f"/api/block/{name} has the block of the height {brief(found)}"
             context.judge(NO_BLOCK, found in ([], [name]), why, answer)
+        for name in ABOVE:
+            answer = native_get(context, f"/api/block/{name}")
+            why = f"GET /api/block/{name}: status {answer.status}"
+            context.judge(FAILS, answer.status not in FAILED, why, answer)
     for content in NO_CALLS:
         answers = [context.http.call("POST", "/rpc", content=content) for _ in range(2)]
         # An engine answers a bad call so, and says what is wrong with it.
@@ -118,6 +124,9 @@ def native_odd_keys(context: Context) -> None:
             shown = _money(context, other) if other.ok else money
             why = f"{key} has {brief(money)}, and in other letters {brief(shown)}"
             context.judge(CAPITALS, shown == money, why, usual, other)
+            if context.edition >= SEVENTH:
+                why = f"{key} in other letters: status {other.status}"
+                context.judge(CAPITALS, other.status not in FAILED, why, usual, other)
 
 
 def _turned(key: str) -> str:

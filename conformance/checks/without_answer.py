@@ -44,6 +44,8 @@ from conformance.strictjson import Json, brief, is_int
 # So many blocks after its expiry a request that is pending for so long will not expire.
 LATE_BLOCKS, LATE_S = 3, 4.0
 STEP_S = 2.0
+# The status of a record that is not there.
+ABSENT = 404
 REFUNDED, OVER = "ST-004", "expired"
 KEPT, LINKED, SILENT = "NT-RULE-083", "NT-RULE-084", "NT-RULE-089"
 EARLY, STAYS, GAINED = "NT-RULE-096", "NT-RULE-097", "NT-RULE-098"
@@ -85,6 +87,8 @@ def without_answer(context: Context) -> None:
     if state_of(record) in (OVER, DONE):
         why = f"a request that nobody answers is completed: {brief(record)}"
         context.judge(SILENT, state_of(record) == OVER, why, begun.sent, looked)
+    if context.edition >= SEVENTH and begun.meanwhile.pending and looked.status == ABSENT:
+        _judge_lost(context, made, looked)
     if state_of(record) != OVER:
         raise Skipped(f"it has not expired within {within_s:g} s: {brief(record)}")
     judge_refund(context, made.request_id, record, looked)
@@ -128,6 +132,15 @@ def without_answer(context: Context) -> None:
     amounts = f"{brief(before)}, then {brief(seen.money)}"
     why = f"{amounts}; after its expiry {brief(after.money)}: nothing came back"
     context.judge(REFUNDED, held, why, begun.sent, looked, seen.answer, after.answer)
+
+
+def _judge_lost(context: Context, made: Signed, looked: Answer) -> None:
+    """Rule on a request that was pending, and is not found any more behind its block expiry."""
+    height = height_of(context)
+    if made.expires and height is not None and height >= made.expires + LATE_BLOCKS:
+        again, _ = poll(context, made.request_id, lambda seen: True, LATE_S)
+        why = f"it was pending, and at height {height} it is not found: status {again.status}"
+        context.judge(REFUNDED, again.status != ABSENT, why, looked, again)
 
 
 def _judge_returned(context: Context, made: Signed, record: Json, answer: Answer) -> None:

@@ -5,8 +5,10 @@ answers under way at the same time say nothing. A prompt has its tokens whatever
 """
 
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 
+from conformance.editions import SEVENTH
 from conformance.findings import Findings
 from conformance.httpwire import Answer
 from conformance.journal import Exchange
@@ -41,6 +43,8 @@ SLOW: dict[str, tuple[str, ...]] = {
 }
 # It was one value, another, the first one again, and the other one again.
 BACK_AND_FORTH = 4
+# So often a value comes back from others, which need not be the same ones.
+OFTEN = 3
 # An average that is as many times what the slowest generation took is in another unit.
 FAR_ABOVE = 20
 # And of which the run has made at least one in so many.
@@ -57,6 +61,9 @@ class Growing:
     """With the time at which the answer was complete."""
     facts: dict[str, tuple[Json, Exchange]] = field(default_factory=dict)
     turns: dict[str, list[Json]] = field(default_factory=dict)
+    values: dict[str, list[Json]] = field(default_factory=dict)
+    """All that each fact has turned to, of which so many were there before:"""
+    returns: Counter[str] = field(default_factory=Counter)
     prompts: dict[str, tuple[int, Exchange]] = field(default_factory=dict)
     generated: int = 0
     slowest_ms: float = 0.0
@@ -109,8 +116,15 @@ class Growing:
             again = found[0] in turns
             # A value that has not been there before begins anew.
             self.turns[path] = [*turns, found[0]] if again else [*turns[-1:], found[0]]
+            every = self.values.setdefault(path, [])
+            self.returns[path] += found[0] in every
+            every.append(found[0])
         turned = len(self.turns[path]) >= BACK_AND_FORTH
-        why = f"{path} goes back and forth: {brief(self.turns[path][-BACK_AND_FORTH:])}"
+        if findings.edition >= SEVENTH:
+            # Or it came back from several others.
+            turned = turned or self.returns[path] >= OFTEN
+        latest = self.values.get(path, [])[-2 * OFTEN :]
+        why = f"{path} goes back and forth: {brief(latest)}"
         if found:
             findings.judge(RETURNS, not turned, why, answer)
 
