@@ -42,6 +42,8 @@ NEARLY = "PL-FWD-043"
 USUAL, SHORT = 64, 8
 # Two ways to compute one pass differ by less than this part of its largest value.
 SAME = 0.02
+# So many results that come back are no other model's.
+OFTEN = 3
 ANY_NAME, SERVERS, FAILED = "PL-FWD-042", "GR-CODE-015", ("INTERNAL", "UNKNOWN")
 # Where nobody is: a gRPC address, and the URLs of nodes.
 SENDERS = ("192.0.2.1:9000", "http://192.0.2.1:8000", "http://node.invalid:8000/")
@@ -122,8 +124,17 @@ def forward_varied(context: Context) -> None:
     outcomes = [values_of(context, reply) for reply in plain]
     if all(outcomes):
         why = f"one pass, sent {len(plain)} times, has ever other results"
-        context.judge(STEADY, is_steady(outcomes), why, *plain[:3])
+        steady = is_steady(outcomes)
+        if context.edition >= SEVENTH:
+            steady = steady and _returns(outcomes) < OFTEN
+        context.judge(STEADY, steady, why, *plain[:3])
     _judge_near(context)
+
+
+def _returns(outcomes: list[list[float]]) -> int:
+    """Return how often a result is one of those before another one, which a new model has not."""
+    turns = [now for now, later in pairwise(outcomes) if not are_near(now, later, SAME)]
+    return sum(one in turns[:at] for at, one in enumerate(turns))
 
 
 def _note_taken(compared: Comparison, fields: Fields, usual: Reply, other: Reply) -> None:
