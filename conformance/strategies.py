@@ -132,6 +132,7 @@ TEXTS = (
 )  # fmt: skip
 # And switches as texts, as forms of browsers have them.
 SWITCHES = (_with("stream", "true", TYPE), _with("stream", "false", TYPE))
+NO_SWITCHES = (_with("stream", [], TYPE), _with("stream", {}, TYPE))
 
 bad_bodies: st.SearchStrategy[BadBody] = st.one_of(
     st.just(BadBody({"max_tokens": 1}, MISSING)),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from conformance.checks.auth import INVENTED
+from conformance.checks.auth import INVENTED, OPEN_READS
 from conformance.checks.config import (
     changeable,
     flat,
@@ -17,7 +17,7 @@ from conformance.checks.config import (
     restore,
 )
 from conformance.checks.money import eventually
-from conformance.checks.node_reads import STATUS
+from conformance.checks.node_reads import AUTH_READS, STATUS
 from conformance.checks.reading import fetch, resource_ids
 from conformance.context import Context
 from conformance.editions import FIFTH, FOURTH, SEVENTH, SIXTH
@@ -280,6 +280,12 @@ def config_kept(context: Context) -> Pauses:
         answer = patch(context, nested({BATCH: other}))
         if not taken(answer) or lookup(read_config(context), BATCH) != [other]:
             raise Skipped(f"a change of {BATCH} is not in force at once")
+        for resource in (*OPEN_READS, *AUTH_READS) if context.edition >= SEVENTH else ():
+            fetch(context, resource)
+            shown = lookup(read_config(context), BATCH)
+            why = f"{BATCH} was {found[0]}, then {other}, and is {brief(shown)} again"
+            why = f"{why} behind GET {resource.path}"
+            context.judge("NA-PATCH-117", shown != found, why, answer)
         a_while_s = A_WHILE_S if context.edition < FIFTH else LONGER_S
         yield a_while_s
         after = lookup(read_config(context), BATCH)

@@ -245,6 +245,8 @@ def inference_refused(context: Context) -> None:
 
     texts = strategies.TEXTS if context.edition >= NEARLY_SINCE else ()
     switches = strategies.SWITCHES if context.edition >= FIFTH else ()
+    if context.edition >= SEVENTH:
+        switches = (*switches, *strategies.NO_SWITCHES)
     for bad in (*strategies.SURELY_BAD, *texts, *switches):
         refuse(bad.requirement, context.infer(bad.body), bad.body)
 

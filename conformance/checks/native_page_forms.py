@@ -59,7 +59,9 @@ def native_page_forms(context: Context) -> None:
             if listing.path == BLOCKS:
                 _judge_tip(context, listing, first)
             pages += longer
-        _judge_lengths(context, listing, pages)
+        # What a page without a bound has below it.
+        least = sum(number < bound for number in first.numbers)
+        _judge_lengths(context, listing, pages, least if context.edition >= SEVENTH else 0)
         _judge_order(context, listing, [first, bare, *pages])
         _judge_forms(context, listing, first, pages[0])
 
@@ -109,9 +111,12 @@ def _judge_tip(context: Context, listing: Listing, first: Page) -> None:
     context.judge(NEWEST[listing.path], held, why, first.answer, page.answer)
 
 
-def _judge_lengths(context: Context, listing: Listing, pages: list[Page]) -> None:
-    """Rule on pages that are shorter than their limit, though another one has more entries."""
-    most = max(len(page.numbers) for page in pages)
+def _judge_lengths(context: Context, listing: Listing, pages: list[Page], least: int) -> None:
+    """Rule on pages that are shorter than their limit, though another one has more entries.
+
+    So many, at ``least``, are on a page without a bound.
+    """
+    most = max(least, *(len(page.numbers) for page in pages))
     for page in pages:
         expected = min(page.limit or 0, most)
         if not page.answer.ok or page.answer.json_object() is None or not page.numbers:
