@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from conformance import messages
 from conformance.catalogue import Profile
 from conformance.compiled import AVAILABLE, NO_GRPC
-from conformance.editions import FIFTH
+from conformance.editions import FIFTH, SEVENTH
 from conformance.grpcwire import GrpcClient
 from conformance.httprequest import ANONYMOUS, Credential
 from conformance.httpwire import Answer, HttpClient, Unanswered
@@ -37,6 +37,8 @@ class Family:
     guarded: tuple[str, ...] = ()
     # Routes that are there, but not for GET.
     posted: tuple[str, ...] = ()
+    # More of them, which earlier editions did not look at.
+    posted_since_7: tuple[str, ...] = ()
     # Whether its routes, even those that only list something, ask for the token.
     with_token: bool = False
 
@@ -58,6 +60,7 @@ FAMILIES = (
         frozenset({Profile.OPENAI}),
         {"/v1/models": ("data",)},
         posted=("/v1/chat/completions",),
+        posted_since_7=("/v1/completions",),
         with_token=True,
     ),
     Family(
@@ -101,7 +104,9 @@ def probe(target: Target) -> Proposal:
         credential = target.valid if family.with_token else ANONYMOUS
         asks = {path: _get(http, path, keys, credential) for path, keys in family.routes.items()}
         asks.update({path: _guarded(http, path) for path in family.guarded})
-        asks.update({path: _posted(http, path, credential) for path in family.posted})
+        later = family.posted_since_7 if target.edition >= SEVENTH else ()
+        posted = (*family.posted, *later)
+        asks.update({path: _posted(http, path, credential) for path in posted})
         shown = [path for path, ask in asks.items() if _look(looks, f"GET {path}", ask)]
         if len(shown) >= ENOUGH:
             found |= family.profiles

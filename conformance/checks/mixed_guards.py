@@ -33,6 +33,7 @@ QUERIES: tuple[Query, ...] = (
     {"limit": 1, "offset": 1_000_000}, {"limit": 0}, {"fields": "all"}, {"limit": 1, "offset": 1},
 )  # fmt: skip
 # A token as a password, for a shell.
+LONG = 6000
 PAIR = "$(printf %s conformance:$TOKEN | base64 -w0)"
 # Its first letter in percent encoding, and the rest.
 PERCENT = """%$(printf %x "'$TOKEN")${TOKEN#?}"""
@@ -95,6 +96,9 @@ def _changes(context: Context) -> list[Asked]:
         odd: list[Json] = [{}, {**body, "not_in_the_document": 1}]
         odd += [{key: value for key, value in body.items() if key != one} for one in body]
         odd += [{**body, key: [value]} for key, value in body.items()]
+        if context.edition >= SEVENTH:
+            # Longer than what servers read at once.
+            odd.append({**body, "not_in_the_document": "x" * LONG})
         if "amount" in body:
             odd.append({**body, "amount": EXCESS})
         found += [Asked(method, path, body=one) for one in odd]
