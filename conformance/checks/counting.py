@@ -13,6 +13,7 @@ from conformance.checks.node_reads import METRICS
 from conformance.checks.reading import fetch
 from conformance.checks.stream import LONG, LONG_SINCE
 from conformance.context import Context
+from conformance.editions import SEVENTH
 from conformance.findings import Skipped
 from conformance.httprequest import Credential
 from conformance.httpwire import Answer
@@ -21,6 +22,8 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_int, is_number
 
 EARLY_TOKENS = 24
+# What nearly any text of so many tokens ends at.
+ENDED, STOPS = 12, (" ", "e", "a", "o", ".")
 # Requests of each account at the same time.
 AT_ONCE = 2
 # How long a metric may lag.
@@ -37,15 +40,23 @@ def inference_counted(context: Context) -> None:
         _judge_counts(context, LONG, context.target.valid)
         if context.target.second_token is not None:
             _judge_counts(context, 3, context.target.second)
+    if context.edition >= SEVENTH:
+        _judge_counts(context, ENDED, context.target.valid, {"stop": list(STOPS)})
 
 
-def _judge_counts(context: Context, most: int, account: Credential) -> None:
-    """Rule on the figures around generations of so many tokens, for an account."""
+def _judge_counts(
+    context: Context, most: int, account: Credential, fields: dict[str, Json] | None = None
+) -> None:
+    """Rule on the figures around generations of so many tokens, for an account.
+
+    The ``fields`` are those that their bodies have besides.
+    """
     compared, first = Comparison(context), counted(context)
     steps: list[tuple[float, float, float]] = []
     for _ in range(TRIES):
         before = counted(context)
-        answer = context.infer({"prompt": "Hello", "max_tokens": most}, credential=account)
+        body: dict[str, Json] = {"prompt": "Hello", "max_tokens": most, **(fields or {})}
+        answer = context.infer(body, credential=account)
         result = answer.json_object() or {}
         made = result.get("tokens_generated")
         if not answer.ok or not is_number(made):

@@ -9,6 +9,7 @@ from typing import Any
 from conformance.catalogue import fields_of
 from conformance.checks import openai
 from conformance.context import Context
+from conformance.editions import SEVENTH
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.shapes import judge_shape, lookup
@@ -227,6 +228,16 @@ def openai_chat(context: Context) -> None:
         if any(said) and made and (made[0] is None or isinstance(made[0], dict)):
             fault = _logprobs_fault((made[0] or {}).get("content"))
             context.judge("OA-CHAT-115", fault is None, fault or "", shown.answer)
+            if fault is None and context.edition >= SEVENTH:
+                _judge_each_token(context, shown, made[0])
+
+
+def _judge_each_token(context: Context, shown: Made, logprobs: Any) -> None:
+    """Rule on how many tokens have a log probability, where no token says that it is the end."""
+    count, told = shown.of("usage.completion_tokens"), len(logprobs["content"])
+    if is_int(count) and lookup(shown.document, "choices[].finish_reason") == ["length"]:
+        why = f"of {count} tokens {told} have a log probability"
+        context.judge("OA-CHAT-115", told >= count, why, shown.answer)
 
 
 def _logprobs_fault(tokens: Any) -> str | None:

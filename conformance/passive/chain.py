@@ -19,7 +19,8 @@ from conformance.strictjson import Json, brief, is_int
 
 SAME, OVER_STAYS, NONCE, TOTAL = "NT-RULE-100", "NT-RULE-101", "NT-RULE-102", "NT-RULE-103"
 BEHIND, BELOW, SPELT = "NT-RULE-106", "NT-RULE-129", "NT-RULE-135"
-IDS = frozenset({SAME, OVER_STAYS, NONCE, TOTAL, BEHIND, BELOW, SPELT})
+NO_NONCE = "NT-RULE-079"
+IDS = frozenset({NO_NONCE, SAME, OVER_STAYS, NONCE, TOTAL, BEHIND, BELOW, SPELT})
 FieldMap = Mapping[str, tuple[str, ...]]
 NONCES, MONEY = "/api/account nonce", "/api/account money"
 # Pages of entries that have a number, by what that is called.
@@ -129,6 +130,8 @@ class Chain:
         nonce = _number([one for path in paths for one in lookup(document, path)])
         if nonce is None:
             return
+        if findings.edition >= SEVENTH:
+            findings.judge(NO_NONCE, nonce >= 0, f"the next nonce is {nonce}", answer)
         known, first = self.nonces.get(key, (nonce, answer.exchange))
         if _follows(first, answer):
             why = f"the next nonce was {known}, and is {nonce}"
