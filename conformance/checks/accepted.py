@@ -67,6 +67,7 @@ def _unpacked(answer: Answer, *, strict: bool) -> Json:
         elif packing == "deflate":
             body = zlib.decompress(body)
     except (OSError, EOFError, zlib.error) as reason:
+        # Programs do not agree on what deflate is.
         if strict and packing != "deflate":
             raise NotJson(f"its Content-Encoding is {packing}: {reason}") from reason
     return parse(body).value

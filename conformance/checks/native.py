@@ -153,7 +153,8 @@ def native_register(context: Context) -> None:
         if context.edition >= SEVENTH:
             answer = context.http.call("POST", path, json_body=REGISTRATION)
             why = f"POST {path} with {brief(REGISTRATION)}: status {answer.status}"
-            context.judge("NT-RULE-042", answer.status == 410, why, answer)
+            if context.judge("NT-RULE-038", not answer.ok, why, answer):
+                context.judge("NT-RULE-042", answer.status == 410, why, answer)
 
 
 # -- what needs a declaration ----------------------------------------------------------------------

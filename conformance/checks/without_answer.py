@@ -70,13 +70,14 @@ def without_answer(context: Context) -> None:
         context.judge(EARLY, not begun.early, why, begun.sent, *begun.early)
     if context.edition >= FOURTH:
         judge_locked(context, made, begun.before, begun.meanwhile)
-    ends = time.monotonic() + within_s
+    ends, waited = time.monotonic() + within_s, False
     while True:
         looked, record = poll(
             context, made.request_id, lambda seen: state_of(seen) in (OVER, DONE), STEP_S
         )
         if state_of(record) in (OVER, DONE) or time.monotonic() > ends:
             break
+        waited = waited or state_of(record) == PENDING
         if context.edition >= FOURTH:
             _judge_late(context, made)
     # Read later, so that it is no lower than when the request was over.
@@ -87,7 +88,8 @@ def without_answer(context: Context) -> None:
     if state_of(record) in (OVER, DONE):
         why = f"a request that nobody answers is completed: {brief(record)}"
         context.judge(SILENT, state_of(record) == OVER, why, begun.sent, looked)
-    if context.edition >= SEVENTH and begun.meanwhile.pending and looked.status == ABSENT:
+    if context.edition >= SEVENTH and waited and looked.status == ABSENT:
+        # It was looked at all the time, so that not many others can have followed it.
         _judge_lost(context, made, looked)
     if state_of(record) != OVER:
         raise Skipped(f"it has not expired within {within_s:g} s: {brief(record)}")

@@ -15,8 +15,14 @@ from conformance.target import GRPC_PORT_OFFSET
 # The only signature that the toy accepts.
 SIGNED = "signed by a peer of the toy"
 CHECKPOINT = {"version": 3, "model_hash": "a" * 64, "phase": "early"}
-# An LZ4 frame with nothing in it.
-DATA = b"\x04\x22\x4d\x18\x60\x70\x73" + bytes(4)
+# An LZ4 frame with one block, which is stored as it is.
+WEIGHTS = b"weights of the toy, " * 4
+DATA = (
+    b"\x04\x22\x4d\x18\x60\x70\x73"
+    + (len(WEIGHTS) | 1 << 31).to_bytes(4, "little")
+    + WEIGHTS
+    + bytes(4)
+)
 KNOWN, CLOSEST, PORTS = 7, 3, 65536
 SHAPE, VALUE_BYTES = [1, 2, 8], 4
 # So many sequences the toy computes together, and so many positions of each.
