@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from conformance.checks.mixed_ids import turned
-from conformance.checks.mixed_passes import output_of
+from conformance.checks.mixed_passes import FAILED, SERVERS, output_of
 from conformance.checks.numbers import judge_necessary
 from conformance.checks.passes import form_of, hidden_shape, pipeline_of, send_forward
 from conformance.context import Context
@@ -18,7 +18,6 @@ from conformance.strictjson import is_int
 
 ORDER, RETURNED, USED = "PL-FWD-017", "PL-FWD-018", "PL-FWD-019"
 ENTRIES, GROWS, NUMBER = "PL-FWD-037", "PL-FWD-038", "GR-NUM-001"
-FAILED, SERVERS = ("INTERNAL", "UNKNOWN"), "GR-CODE-015"
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 # The forms of values in `struct`, by their bytes.
 FORMATS = {2: "e", 4: "f", 8: "d"}

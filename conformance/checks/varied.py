@@ -18,7 +18,9 @@ from conformance.checks.kept_passes import Fields, is_taken, kept_way, send_back
 from conformance.checks.mixed_passes import (
     BOTH,
     BUSY,
+    FAILED,
     ONE_SESSION,
+    SERVERS,
     SESSIONS,
     judge_both,
     output_of,
@@ -44,7 +46,7 @@ USUAL, SHORT = 64, 8
 SAME = 0.02
 # So many results that come back are no other model's.
 OFTEN = 3
-ANY_NAME, SERVERS, FAILED = "PL-FWD-042", "GR-CODE-015", ("INTERNAL", "UNKNOWN")
+ANY_NAME = "PL-FWD-042"
 # Where nobody is: a gRPC address, and the URLs of nodes.
 SENDERS = ("192.0.2.1:9000", "http://192.0.2.1:8000", "http://node.invalid:8000/")
 # The first layers, and numbers beyond one byte and two.

@@ -45,7 +45,7 @@ from conformance.strictjson import Json, brief, is_int
 LATE_BLOCKS, LATE_S = 3, 4.0
 STEP_S = 2.0
 # The status of a record that is not there.
-ABSENT = 404
+NOT_FOUND = 404
 REFUNDED, OVER = "ST-004", "expired"
 KEPT, LINKED, SILENT = "NT-RULE-083", "NT-RULE-084", "NT-RULE-089"
 EARLY, STAYS, GAINED = "NT-RULE-096", "NT-RULE-097", "NT-RULE-098"
@@ -88,7 +88,7 @@ def without_answer(context: Context) -> None:
     if state_of(record) in (OVER, DONE):
         why = f"a request that nobody answers is completed: {brief(record)}"
         context.judge(SILENT, state_of(record) == OVER, why, begun.sent, looked)
-    if context.edition >= SEVENTH and waited and looked.status == ABSENT:
+    if context.edition >= SEVENTH and waited and looked.status == NOT_FOUND:
         # It was looked at all the time, so that not many others can have followed it.
         _judge_lost(context, made, looked)
     if state_of(record) != OVER:
@@ -142,7 +142,7 @@ def _judge_lost(context: Context, made: Signed, looked: Answer) -> None:
     if made.expires and height is not None and height >= made.expires + LATE_BLOCKS:
         again, _ = poll(context, made.request_id, lambda seen: True, LATE_S)
         why = f"it was pending, and at height {height} it is not found: status {again.status}"
-        context.judge(REFUNDED, again.status != ABSENT, why, looked, again)
+        context.judge(REFUNDED, again.status != NOT_FOUND, why, looked, again)
 
 
 def _judge_returned(context: Context, made: Signed, record: Json, answer: Answer) -> None:
