@@ -176,7 +176,7 @@ def test_tools(client: Any) -> None:
     said = required.choices[0].message.model_dump(exclude_none=True)
     outcome = {"role": "tool", "tool_call_id": call.id, "content": "It is sunny."}
     more = client.chat.completions.create(
-        model=MODEL, messages=[*QUESTION, said, outcome], max_tokens=5
+        model=MODEL, messages=[*QUESTION, said, outcome], max_tokens=5, temperature=0
     )
     assert more.choices[0].message.content
 
