@@ -2,7 +2,8 @@
 
 How a native transaction is signed is not specified, so the suite cannot. ``COMMAND URL KIND``
 prints one line of JSON: ``path`` and ``body`` of a POST and, for an inference request, what is
-known of it before it is sent. A signer that offers no such kind ends with 3.
+known of it before it is sent. A kind that is about a request has its request ID as a third word. A
+signer that offers no such kind ends with 3.
 """
 
 import json
@@ -30,6 +31,7 @@ class Kind(StrEnum):
     OTHER = "other"
     FORGED_RESULT = "forged-result"
     BRIEF = "brief"
+    LATE_RESULT = "late-result"
 
 
 class NotSigned(Exception):
@@ -53,9 +55,12 @@ class Signed:
     expires: int = 0
 
 
-def ask(command: str, url: str, kind: Kind) -> Signed:
-    """Have the signer make a message for the node at the URL. Raises `NotSigned`."""
-    words = [*shlex.split(command), url, kind.value]
+def ask(command: str, url: str, kind: Kind, about: str = "") -> Signed:
+    """Have the signer make a message for the node at the URL. Raises `NotSigned`.
+
+    ``about`` is the ID of the request that a `LATE_RESULT` is for.
+    """
+    words = [*shlex.split(command), url, kind.value, *([about] if about else [])]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:

@@ -15,7 +15,7 @@ from conformance.checks.config import (
 from conformance.checks.node_reads import CONFIG
 from conformance.checks.reading import ABSENT, fetch
 from conformance.context import API, Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -49,6 +49,8 @@ UNKNOWN_KEYS = (b'{"no_such_key": null}', b'{"training": {"no_such_key": 1}}')
 NO_CHANGES = (b"[1]", b'"many"', b'{"training": {"batch_size": 3}')
 WHOLE = ("training.batch_size", "training.diloco_steps", "resources.cpu_threads")
 NEGATIVE, NO_CHANGE, FAILS = "NA-PATCH-130", "NA-PATCH-131", "NA-PATCH-132"
+SHOWN = "NA-PATCH-104"
+TWICE = 2
 
 
 def _wrong(original: dict[str, Json]) -> tuple[tuple[str, Json], ...]:
@@ -63,7 +65,7 @@ def _wrong(original: dict[str, Json]) -> tuple[tuple[str, Json], ...]:
     return tuple(one for one in found if one not in (*WRONG, *LENIENT))
 
 
-@requirement("NA-PATCH-105", "NA-PATCH-106", "NA-PATCH-109", NEGATIVE, NO_CHANGE, FAILS)
+@requirement("NA-PATCH-105", "NA-PATCH-106", "NA-PATCH-109", NEGATIVE, NO_CHANGE, FAILS, SHOWN)
 def config_patch_refused(context: Context) -> None:
     """PATCH values of the wrong type, which must leave the configuration unchanged."""
     original = read_config(context)
@@ -105,6 +107,9 @@ def config_patch_refused(context: Context) -> None:
         if context.edition >= SIXTH:
             _judge_negative(context)
             _judge_bodies(context)
+        if context.edition >= SEVENTH:
+            for path, values in changeable(original).items():
+                _judge_zero(context, path, values)
     finally:
         restore(context, original)
 
@@ -148,6 +153,32 @@ def _judge_negative(context: Context) -> None:
         context.judge(NEGATIVE, not taken, f"{path} was set to {now}", answer, shown)
         if now != value:
             patch(context, nested({path: value}))
+
+
+def _judge_zero(context: Context, path: str, values: list[Json]) -> None:
+    """Set a number to 0, and rule on whether it is shown where the change is said to be made.
+
+    A node may have the least number that it takes instead, which does not depend on the one before.
+    """
+    kept = list[tuple[Answer, Answer]]()
+    for value in values[:TWICE]:
+        patch(context, nested({path: value}))
+        changed = patch(context, nested({path: 0}))
+        result = changed.json_object() or {}
+        named = result.get("updated")
+        made = isinstance(named, list) and path in named and result.get("success") is True
+        if not (changed.ok and made and result.get("restart_required") is False):
+            return
+        shown = context.http.call("GET", f"{API}/config", credential=context.target.valid)
+        now = flat(shown.json_object() or {}).get(path)
+        if now != value:
+            if now == 0:
+                context.holds(SHOWN, changed, shown)
+            return
+        kept.append((changed, shown))
+    if len(kept) == TWICE:
+        why = f"{path} was set to 0, which is said to be updated, and is {brief(now)} each time"
+        context.fails(SHOWN, why, *kept[0], *kept[1])
 
 
 def _judge_bodies(context: Context) -> None:

@@ -13,14 +13,14 @@ from conformance.checks.guards import smallest_bodies
 from conformance.checks.node_reads import AUTH_READS, BALANCE
 from conformance.checks.reading import Resource
 from conformance.context import API, Context
-from conformance.editions import FOURTH, SIXTH
+from conformance.editions import FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import ANONYMOUS, Credential
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
-TRIES = 3
+TRIES, TWO = 3, 2
 UNAUTHORIZED = 401
 # A node may ask to wait, or be busy for a moment.
 PERMITTED = (429, 503)
@@ -242,3 +242,39 @@ def _judge_after_many(context: Context, asked: Asked, resource: Resource) -> Non
     why = f"after {IN_A_ROW} of {asked[0]} {asked[1]}, with status {refused.status}, GET"
     why = f"{why} {resource.path} has status {first.status}, and then {again.status}"
     context.fails(REPEATED, why, refused, first, again)
+
+
+# -- connections that end --------------------------------------------------------------------------
+
+SAID = "NA-ROUTE-038"
+
+
+@requirement(SAID)
+def connections_ended(context: Context) -> None:
+    """GET a route behind each of several refusals on its connection, which may say that it ends."""
+    if context.edition < SEVENTH:
+        raise Skipped("later editions ask for it")
+    good = _reading(BALANCE, context.target.valid)
+    kept = _ask(context, good, good)
+    if len(kept) < TWO or not all(answer.ok for answer in kept):
+        raise Skipped("a connection is ended after what is served, too")
+    own = (kept[0].json_object() or {}).get("address")
+    bad: list[Asked] = [
+        (method, path, context.target.valid, body) for method, path, body in _refusals(context, own)
+    ]
+    for asked in [_reading(BALANCE, ANONYMOUS), *bad]:
+        _judge_end(context, asked, good)
+
+
+def _judge_end(context: Context, refused: Asked, good: Asked) -> None:
+    """Rule on a connection behind a refusal: whether it is kept, or says that it is not."""
+    for _ in range(TRIES):
+        answers = _ask(context, refused, good)
+        if not answers or answers[0].ok:
+            return
+        if len(answers) == TWO or answers[0].header("Connection").lower() == "close":
+            context.holds(SAID, *answers)
+            return
+    method, path = refused[:2]
+    why = f"the connection ends behind {method} {path} with status {answers[0].status}"
+    context.fails(SAID, f"{why}, {TRIES} times, and no answer has Connection: close", *answers)

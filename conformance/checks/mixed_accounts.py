@@ -4,9 +4,14 @@ The checks of one account run once more with the second token. What only two acc
 out, since the first one is the operator's.
 """
 
+import math
+
 from conformance.checks.again import run_again, told_of
+from conformance.checks.connections import PERMITTED
+from conformance.checks.money import read_money
 from conformance.checks.node_reads import AUTH_READS, CONFIG
-from conformance.checks.wallet import DAYS, EXCESS
+from conformance.checks.reading import ABSENT
+from conformance.checks.wallet import DAYS, EXCESS, MEMO
 from conformance.context import Context
 from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
@@ -14,8 +19,8 @@ from conformance.registry import requirement
 from conformance.strictjson import Json
 from conformance.verdict import Finding
 
-READS = "NA-AUTH-052"
-UNAUTHORIZED, FORBIDDEN = 401, 403
+READS, POOR = "NA-AUTH-052", "NA-ERR-008"
+UNAUTHORIZED, UNPAID, FORBIDDEN, FAILED = 401, 402, 403, 500
 # How an account asks for a text.
 BODIES: dict[str, dict[str, Json]] = {
     "a generation": {"prompt": "Hello", "max_tokens": 1},
@@ -34,7 +39,7 @@ AGAIN = (
 )  # fmt: skip
 
 
-@requirement("NA-AUTH-036", "NA-AUTH-039", READS)
+@requirement("NA-AUTH-036", "NA-AUTH-039", POOR, READS)
 def mixed_accounts(context: Context) -> None:
     """Run the checks of one account once more, with the second token."""
     if context.edition < FIFTH:
@@ -48,6 +53,7 @@ def mixed_accounts(context: Context) -> None:
         _judge_readers(context)
     if context.edition >= SEVENTH:
         _judge_changes(context)
+        _judge_poor(context)
     target, wrong = context.target.of_second(), list[Finding]()
     for name in AGAIN:
         wrong += run_again(context, name, "with the second token", target)
@@ -68,6 +74,33 @@ def _judge_forbidden(context: Context) -> None:
         context.judge("NA-AUTH-039", held, f"{why} {statuses[1]}", *answers)
 
 
+def _judge_poor(context: Context) -> None:
+    """Rule on the status of more than an account has, where the other account gets 402 for it."""
+    first, second = context.target.valid, context.target.second
+    moneys = [read_money(context, account) for account in (first, second)]
+    amount = float(math.floor(max(money.available for money in moneys)) + EXCESS)
+    # Each would send it to the other one.
+    turns = [(first, moneys[1]), (second, moneys[0])]
+    bodies: dict[str, list[Json]] = {
+        "/wallet/send": [
+            {"to": other.document.get("address"), "amount": amount, "memo": MEMO}
+            for _, other in turns
+        ],
+        "/wallet/stake": [{"amount": amount, "duration_days": DAYS}] * len(turns),
+    }
+    for path, asked in bodies.items():
+        answers = [
+            context.api("POST", path, credential=account, json_body=body)
+            for (account, _), body in zip(turns, asked, strict=True)
+        ]
+        statuses = [answer.status for answer in answers]
+        # Others judge what an account is forbidden, and a node may be busy.
+        if statuses[0] == UNPAID and statuses[1] not in (FORBIDDEN, *PERMITTED):
+            why = f"POST {path} of more than there is has status {UNPAID}, and {statuses[1]} with"
+            held = statuses[1] == UNPAID
+            context.judge(POOR, held, f"{why} the second token", *answers)
+
+
 def _judge_welcome(context: Context) -> None:
     """Rule on a second token that opens only some of the ways to ask for a text."""
     asked = {
@@ -78,7 +111,16 @@ def _judge_welcome(context: Context) -> None:
         for name, body in BODIES.items()
     }
     if not any(other.ok for _, other in asked.values()):
-        # It may not generate at all.
+        # It may not generate at all, but the route is there, and not busy each time in turn.
+        turns = [*asked.values()]
+        missing = all(
+            one.ok and (other.status in ABSENT or other.status >= FAILED) for one, other in turns
+        )
+        if context.edition >= SEVENTH and missing:
+            why = (
+                f"{len(turns)} times in turn a text with one token, and with the second one status"
+            )
+            context.fails("NA-AUTH-036", f"{why} {turns[0][1].status}", *turns[0])
         return
     for name, (one, other) in asked.items():
         if one.ok:

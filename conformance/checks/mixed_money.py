@@ -131,6 +131,7 @@ def _is_that(row: dict[str, Json], sent: Sent) -> bool:
     "NA-ERR-022",
     "NA-QUERY-030",
     "NA-QUERY-036",
+    "NA-QUERY-037",
 )
 def mixed_money(context: Context) -> None:
     """POST transfers, stakes, generations and bad requests of two accounts in a drawn order."""

@@ -26,6 +26,7 @@ from conformance.checks.passes import (
     send_forward,
 )
 from conformance.context import Context
+from conformance.editions import SEVENTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.registry import requirement
@@ -197,7 +198,7 @@ def _take_both(context: Context, way: Fields, named: list[Fields]) -> list[Reply
 # -- numbers below 0 ------------------------------------------------------------------------------
 
 
-@requirement(DIFFERENT, NEGATIVE)
+@requirement(DIFFERENT, NEGATIVE, SERVERS)
 def forward_negative(context: Context) -> None:
     """Send passes to drawn layers below 0, where an absent one is refused."""
     absent = pipeline_of(context).get("absent_shard", FAR)
@@ -211,6 +212,10 @@ def forward_negative(context: Context) -> None:
         replies = {at: send_forward(context, target_shard=at) for at in numbers}
         again = {at: send_forward(context, target_shard=at) for at in numbers}
         _note_negative(compared, replies, again)
+        if context.edition >= SEVENTH:
+            failed = {at: reply for at, reply in replies.items() if reply.code in FAILED}
+            why = f"passes to the layers {brief(sorted(failed))} end with a failure of the server"
+            compared.note(SERVERS, not failed, why, *(list(failed.values()) or replies.values()))
         if compared.clean:
             break
     compared.conclude()

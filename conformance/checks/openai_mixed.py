@@ -29,8 +29,8 @@ from conformance.strictjson import Json, brief
 
 # The first edition with these requirements; older ones judge nothing more than they did.
 SINCE = 4
-COMPARED = tuple(f"OA-MIX-{number:03d}" for number in range(5, 15))
-WHOLE, READ, USED, BEHIND, ABSENT_STOP, KEPT, NULLS, DEFAULTS, CONVERSATION, _ = COMPARED
+COMPARED = tuple(f"OA-MIX-{number:03d}" for number in range(5, 16))
+WHOLE, READ, USED, BEHIND, ABSENT_STOP, KEPT, NULLS, DEFAULTS, CONVERSATION, _, SAME = COMPARED
 OPENINGS = (
     "Once upon a time there was a little girl",
     "The history of the old town begins with a river",
@@ -231,12 +231,17 @@ def _judge_streamed(speaker: Speaker, asked: Asked) -> None:
         if streamed is None or not (plain.formed and streamed.formed):
             return
         exact = speaker.context.edition >= SEVENTH
-        if not _note_streamed(compared, asked, plain, streamed, exact=exact):
+        alike = _note_streamed(compared, asked, plain, streamed, exact=exact)
+        same = plain.texts == streamed.texts
+        if not alike or (exact and not same):
             again = speaker.result(asked)
             if again is None or (again.texts, again.completion_tokens) != (
                 plain.texts, plain.completion_tokens,
             ):  # fmt: skip
                 return
+        if exact:
+            why = f"{brief(streamed.texts)} as a stream, and {brief(plain.texts)} without one"
+            compared.note(SAME, same, why, plain.answer, streamed.answer)
         if compared.clean:
             break
     compared.conclude()

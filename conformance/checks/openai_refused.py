@@ -29,7 +29,7 @@ from conformance.strictjson import Json, brief
 KEY_OF_A_MODEL, WITHOUT_MODEL, BAD_VALUE, BROKEN, STREAMED, OTHER_MODEL = (
     "OA-AUTH-003", *(f"OA-REFUSE-{number:03d}" for number in range(8, 13)),
 )  # fmt: skip
-LISTED = "OA-AUTH-004"
+LISTED, NO_MESSAGES = "OA-AUTH-004", "OA-REFUSE-013"
 # Sentences that other checks rule on in fewer places.
 ELSEWHERE = ("OA-AUTH-001", "OA-AUTH-002", "OA-REFUSE-006")
 # What a good request has on each route.
@@ -49,8 +49,8 @@ BROKEN_BODIES = (b"{", b"prompt=Hello", b'{"prompt": "Hello"')
 
 
 @requirement(
-    LISTED, KEY_OF_A_MODEL, WITHOUT_MODEL, BAD_VALUE, BROKEN, STREAMED, OTHER_MODEL, *ELSEWHERE,
-    *fields_of("openai-error"),
+    LISTED, NO_MESSAGES, KEY_OF_A_MODEL, WITHOUT_MODEL, BAD_VALUE, BROKEN, STREAMED, OTHER_MODEL,
+    *ELSEWHERE, *fields_of("openai-error"),
 )  # fmt: skip
 def openai_refused_everywhere(context: Context) -> None:
     """Send keys, names and values that are to be refused to every route, also for streams."""
@@ -134,6 +134,9 @@ def _refuse_bodies(context: Context, draw: random.Random, path: str, good: dict[
     if path == openai.CHATS:
         nothing: dict[str, Json] = {**good, "messages": []}
         one = openai.ask(context, "POST", path, nothing)
+        if context.edition >= SEVENTH and one.status not in openai.NOT_NOW:
+            why = f"status {one.status} to a chat without any message in its list"
+            context.judge(NO_MESSAGES, 400 <= one.status < 500, why, one)
         if 400 <= one.status < 500 and one.status not in openai.NOT_NOW:
             _refuse(context, STREAMED, path, "no message and a stream", {**nothing, **stream})
     values = [(key, value) for key, value in BAD_VALUES if key != "stream"]

@@ -94,10 +94,14 @@ def peer_backward(context: Context) -> None:
 
 
 def _judge_next(context: Context, first: Returned) -> None:
-    """Rule on the gradients of passes like the first one, whose gradients have come."""
+    """Rule on the gradients of passes like the first one, of which the names have capitals."""
     urls, peer = context.service.sender_urls or (), context.peer
     with suppress(Skipped):
-        several = [send_and_return(context, url) for url in urls for _ in range(NEXT)]
+        several = [
+            send_and_return(context, url, request_id=passes.fresh_id().upper())
+            for url in urls
+            for _ in range(NEXT)
+        ]
         ids = {one.ids for one in several}
         peer.wait(lambda: ids <= set(map(_ids, first.calls)), peer.patience.settle_s)
         came = not ids.isdisjoint(map(_ids, first.calls))

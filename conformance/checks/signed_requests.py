@@ -45,12 +45,15 @@ class Account:
     money: list[Json] = field(default_factory=list)
 
 
-def sign(context: Context, kind: Kind) -> Signed:
-    """Have a message made. Raises `Skipped` if there is none, or the budget is used up."""
+def sign(context: Context, kind: Kind, about: str = "") -> Signed:
+    """Have a message made, which may be about a request.
+
+    Raises `Skipped` if there is none, or the budget is used up.
+    """
     if context.budget.exhausted:
         raise context.budget.used_up()
     try:
-        return ask(context.target.signer or "", context.target.url, kind)
+        return ask(context.target.signer or "", context.target.url, kind, about)
     except NotSigned as reason:
         raise Skipped(str(reason)) from None
 

@@ -181,13 +181,13 @@ def _judge_gradients(context: Context, metadata: Metadata, own: int, absent: int
     A node may call the latter a bad request: the pass that it belongs to went elsewhere.
     """
     ends = {own: list[_End](), absent: list[_End]()}
-    if context.edition >= FOURTH:
-        # What shape they have.
-        way_back(context)
+    # What shape they have, and what a pass needs that is kept.
+    way = way_back(context) if context.edition >= FOURTH else {}
+    kept = way if context.edition >= SEVENTH else {}
     for _ in range(2):
         for shard, found in ends.items():
             ids = {"session_id": fresh_id(), "request_id": fresh_id()}
-            ahead = send_forward(context, metadata, **ids)
+            ahead = send_forward(context, metadata, **ids, **kept)
             answer = ahead.message
             shape = [] if answer is None else gradient_shape(context, answer)
             if not shape:

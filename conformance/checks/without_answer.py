@@ -6,6 +6,7 @@ check has need of the signer. A response is kept, and artifacts are there that a
 
 import re
 import time
+from collections.abc import Callable
 from itertools import product
 from operator import lt
 
@@ -49,12 +50,14 @@ NOT_FOUND = 404
 REFUNDED, OVER = "ST-004", "expired"
 KEPT, LINKED, SILENT = "NT-RULE-083", "NT-RULE-084", "NT-RULE-089"
 EARLY, STAYS, GAINED = "NT-RULE-096", "NT-RULE-097", "NT-RULE-098"
-RETURNED = "NT-RULE-160"
+RETURNED, OVER_STAYS = "NT-RULE-160", "NT-RULE-101"
 _AMOUNT = re.compile(r"atoms|amount", re.IGNORECASE)
 ARTIFACT, MOST_LINKS = re.compile(r"/[!-~]*[0-9a-f]{40}[!-~]*\Z", re.ASCII), 4
 
 
-@requirement(REFUNDED, REFUND_NAMED, LOCKED, NONCE, POLLED, SILENT, EARLY, GAINED, RETURNED)
+@requirement(
+    REFUNDED, REFUND_NAMED, LOCKED, NONCE, POLLED, SILENT, EARLY, GAINED, RETURNED, OVER_STAYS
+)  # fmt: skip
 def without_answer(context: Context) -> None:
     """Broadcast a request that nobody answers, and wait for its expiry and its refund."""
     begun = begin_unanswered(context)
@@ -94,6 +97,8 @@ def without_answer(context: Context) -> None:
     if state_of(record) != OVER:
         raise Skipped(f"it has not expired within {within_s:g} s: {brief(record)}")
     judge_refund(context, made.request_id, record, looked)
+    if context.edition >= SEVENTH:
+        _answer_late(context, made, OVER_STAYS, lambda seen: state_of(seen) == DONE)
     if context.edition >= FIFTH:
         heights = [
             found
@@ -134,6 +139,21 @@ def without_answer(context: Context) -> None:
     amounts = f"{brief(before)}, then {brief(seen.money)}"
     why = f"{amounts}; after its expiry {brief(after.money)}: nothing came back"
     context.judge(REFUNDED, held, why, begun.sent, looked, seen.answer, after.answer)
+
+
+def _answer_late(
+    context: Context, made: Signed, ident: str, changed: Callable[[Json], bool]
+) -> None:
+    """Have a worker's result sent for a request that is over, which changes nothing of it."""
+    try:
+        result = sign(context, Kind.LATE_RESULT, made.request_id)
+    except Skipped:
+        return
+    told = post(context, result)
+    looked, record = poll(context, made.request_id, changed, LATE_S)
+    if record is not None:
+        why = f"a result for a request that was over has changed it: {brief(record)}"
+        context.judge(ident, not changed(record), why, told, looked)
 
 
 def _judge_lost(context: Context, made: Signed, looked: Answer) -> None:
@@ -193,6 +213,8 @@ def signed_kept(context: Context) -> None:
         raise Skipped("no signed request was completed")
     made, first = context.service.completed
     before = sorted(set(responses(first.json_object())))
+    if before and context.edition >= SEVENTH:
+        _answer_late(context, made, KEPT, lambda seen: sorted(set(responses(seen))) != before)
     answer, record = record_of(context, made.request_id)
     after = sorted(set(responses(record)))
     why = f"the response of a completed request is {brief(before)}, and later {brief(after)}"

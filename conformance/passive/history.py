@@ -21,14 +21,14 @@ from conformance.strictjson import Json, brief, is_int, is_number
 OFFSET, LIMIT, LENGTH = "NA-QUERY-003", "NA-QUERY-010", "NA-QUERY-023"
 LISTED, OF_OTHERS, ONE, FALLS = "NA-WALLET-053", "NA-QUERY-030", "NA-QUERY-031", "NA-QUERY-032"
 BEHIND, REWARD, NAMED = "NA-QUERY-033", "NA-QUERY-034", "NA-QUERY-035"
-RECEIVED, OUTGOING = "NA-QUERY-036", "NA-QUERY-007"
+RECEIVED, OUTGOING, CALLED = "NA-QUERY-036", "NA-QUERY-007", "NA-QUERY-037"
 MOST = {"transactions": "NA-QUERY-002", "proofs": "NA-QUERY-005"}
 PROOF, PROOF_NAMED = "NA-PROOFS-030", "NA-PROOFS-031"
 COUNTED, COUNTS_FALL, PAID = "NA-PROOFS-033", "NA-PROOFS-034", "NA-PROOFS-035"
 NONE = "NA-PROOFS-036"
 HISTORY_IDS = frozenset(
     {OFFSET, LIMIT, LENGTH, LISTED, OF_OTHERS, ONE, FALLS, BEHIND, REWARD, NAMED, RECEIVED}
-) | {OUTGOING, MOST["transactions"]}
+) | {OUTGOING, CALLED, MOST["transactions"]}
 PROOF_IDS = frozenset({PROOF, PROOF_NAMED, COUNTED, COUNTS_FALL, PAID, NONE, MOST["proofs"]})
 IDS = HISTORY_IDS | PROOF_IDS
 # The largest limit is not specified, but each node with pages has some of this length.
@@ -298,6 +298,9 @@ def _judge_transfer(
             # He has the amount, and not the fee.
             whole = _is_amount(replace(sent, fee=0.0), amount)
             findings.judge(RECEIVED, whole, why, sent.exchange, answer)
+        if held and isinstance(row.get("type"), str) and findings.edition >= SEVENTH:
+            why = f"what was received is listed as {brief(row, 160)}"
+            findings.judge(CALLED, row["type"] != "send", why, sent.exchange, answer)
 
 
 def _is_amount(sent: Sent, amount: float) -> bool:

@@ -8,16 +8,16 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Findings
 from conformance.grpcwire import Reply
 from conformance.journal import Exchange
 from conformance.strictjson import brief
 
-PINGED, ID = "DH-002", "DH-017"
+ANSWERED, PINGED, ID = "DH-001", "DH-002", "DH-017"
 PORT, IP, ROUND = "DH-042", "DH-043", "GR-GOSSIP-021"
 NO_VALUE, NO_NODES = "DH-008", "DH-045"
-IDS = frozenset({PINGED, ID, PORT, IP, ROUND, NO_VALUE, NO_NODES})
+IDS = frozenset({ANSWERED, PINGED, ID, PORT, IP, ROUND, NO_VALUE, NO_NODES})
 DHT, PING, SEARCH, GOSSIP = "DHT", "DHTPing", "DHTFindValue", "GossipGradient"
 
 
@@ -37,6 +37,9 @@ class Itself:
         answer = reply.message if shown and findings.edition >= SIXTH else None
         if answer is None:
             return
+        if reply.operation == PING and findings.edition >= SEVENTH:
+            named = answer.HasField("responder") and bool(answer.responder.node_id)
+            findings.judge(ANSWERED, named, "an answer to a ping has no responder", reply)
         with self.lock:
             if reply.operation.startswith(DHT) and answer.HasField("responder"):
                 own = answer.responder

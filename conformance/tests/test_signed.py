@@ -19,7 +19,8 @@ from conformance.verdict import Standing
 SIGNER = shlex.join([sys.executable, "-m", "conformance.judging.toy.signing"])
 CHECKS = {"signed-request", "signed-wrongly", "without-answer", "signed-kept", "work-forged"}
 # Which are seen by another check, or later only, than the requirement's own.
-ELSEWHERE = {"hidden": {"signed-request", "without-answer"}, "dropped": CHECKS}
+ELSEWHERE = {"hidden": {"signed-request", "without-answer"}, "dropped": CHECKS, "rewritten": CHECKS,
+             "revived": {"without-answer"}}  # fmt: skip
 # A request under its own hash is not under its ID either, and one nonce lets one in twice.
 TOGETHER = {
     "one id": {"ST-001"},
@@ -27,6 +28,7 @@ TOGETHER = {
     "worker": {"NT-RULE-039"},
     "free": {"NT-RULE-173"},
     "forgetful": {"NT-RULE-101"},
+    "rewritten": {"NT-RULE-123"},
 }
 
 

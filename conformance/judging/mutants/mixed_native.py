@@ -161,6 +161,21 @@ class Refusing:
             refuse(response)
 
 
+class Ending:
+    """A connection that ends without a word behind a request that is refused."""
+
+    def __init__(self) -> None:
+        self.bad: set[int] = set()
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Remember the connections, each until its next request."""
+        if asked.connection in self.bad:
+            self.bad.discard(asked.connection)
+            response.reset = True
+        elif response.status in (POOR, UNAUTHORIZED):
+            self.bad.add(asked.connection)
+
+
 class AccountOfConnection:
     """A connection on which everybody reads the account that was read first."""
 
@@ -290,6 +305,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-AUTH-030", Remembering("POST")),
     ("NA-AUTH-031", RefusedAfter(POOR)),
     ("NA-AUTH-031", RefusedAfter(400)),
+    ("NA-ROUTE-038", Ending()),
     ("NA-SSE-019", raw_events("data: {}\n\n", ", ", ",\ndata: ")),
     ("NA-WALLET-050", taken(SEND, "to")),
     ("NA-WALLET-050", taken(STAKE, "duration_days")),

@@ -181,6 +181,12 @@ def a_unit_more(response: Response) -> None:
         entry["amount"] += entry["type"] == "receive"
 
 
+def called_a_send(response: Response) -> None:
+    """List what is received as what is sent."""
+    for entry in response.json["transactions"]:
+        entry["type"] = "send" if entry["type"] == "receive" else entry["type"]
+
+
 def of_one_name(response: Response) -> None:
     """Name all proofs alike."""
     for proof in response.json["proofs"]:
@@ -228,6 +234,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-QUERY-034", on(HISTORY, taken_back)),
     ("NA-QUERY-035", on(HISTORY, alike)),
     ("NA-QUERY-036", on(HISTORY, a_unit_more)),
+    ("NA-QUERY-037", on(HISTORY, called_a_send)),
     ("NA-PROOFS-030", on(PROOFS, of_now("proofs"))),
     ("NA-PROOFS-031", on(PROOFS, of_one_name)),
     ("NA-PROOFS-033", on(PROOFS, submitted_one)),

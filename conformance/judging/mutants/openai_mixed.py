@@ -161,6 +161,15 @@ def one_piece_less(body: Any, events: list[Any]) -> list[Any]:
     return events[: said[-1]] + events[said[-1] + 1 :] if len(said) > 8 else events
 
 
+def of_another_kind(body: Any, events: list[Any]) -> None:
+    """Begin a stream with other letters."""
+    for event in events:
+        for choice in event["choices"] if isinstance(event, dict) else ():
+            if text := choice.get("delta", {}).get("content"):
+                choice["delta"]["content"] = "#" * len(text)
+                return
+
+
 def late(body: Any, events: list[Any]) -> None:
     """Say with the first piece of each choice already why it ends."""
     listed = [event["choices"] for event in events if isinstance(event, dict)]
@@ -266,6 +275,7 @@ HTTP: list[tuple[str, Http]] = [
     ("OA-MIX-012", refused_defaults),
     ("OA-MIX-013", made(CHATS, only_the_last)),
     ("OA-MIX-014", made(CHATS, Renamed())),
+    ("OA-MIX-015", streamed(of_another_kind)),
     ("OA-MODEL-105", of_its_own_time),
     ("OA-CHAT-114", streamed(many_in_streams)),
     ("OA-CHAT-102", made(CHATS, named_by_body)),
@@ -288,4 +298,6 @@ HTTP: list[tuple[str, Http]] = [
         and body_of(asked).get("stream") is True and "model" not in body_of(asked))),
     ("OA-REFUSE-012", serving(lambda asked: _is_text(asked)
         and body_of(asked).get("model", MODEL) != MODEL)),
+    ("OA-REFUSE-013", serving(lambda asked: body_of(asked).get("messages") == []
+        and not body_of(asked).get("stream"))),
 ]  # fmt: skip

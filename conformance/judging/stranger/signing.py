@@ -33,9 +33,12 @@ UNANSWERED, WORK, FORGED_WORK, OTHER = "unanswered", "work", "forged-work", "oth
 FORGED_RESULT: Final = "forged-result"
 # Sound, with a block expiry that comes soon after its answer.
 BRIEF: Final = "brief"
+# The sound result of a worker for a request that is over, whose ID is a third word.
+LATE_RESULT: Final = "late-result"
 # A request that is to be answered lives for so many blocks.
 LIFETIME: Final = 1000
 MAX_TOKENS: Final = 8
+MORE_TOKENS: Final = 48
 # Nobody provides under this key.
 SILENT: Final = "5" * 64
 KINDS: Final = (REQUEST, FORGED, FOREIGN, EXPIRED, UNANSWERED, WORK, FORGED_WORK)
@@ -171,6 +174,11 @@ def made_by_tool(message: dict[str, Any], prompt: str, expires: int) -> Request:
     )
 
 
+def tokens_of(kind: str) -> int:
+    """Return of how many tokens the text is that a request of this kind asks for."""
+    return MORE_TOKENS if kind == REQUEST else MAX_TOKENS
+
+
 def new_prompt() -> str:
     """Return a prompt with a word that no other has, longer than a column of a table."""
     word = "".join(secrets.choice(string.ascii_lowercase) for _ in range(12))
@@ -193,6 +201,7 @@ def run(
     kinds = (*KINDS, *more)
     parser.add_argument("url", metavar="URL", type=lambda text: text.rstrip("/"))
     parser.add_argument("kind", metavar="KIND", help=", ".join(kinds))
+    parser.add_argument("about", metavar="ID", nargs="?", default="", help=LATE_RESULT)
     options = parser.parse_args()
     try:
         if options.kind not in kinds:
@@ -231,15 +240,18 @@ class Tool:
     def run(self) -> None:
         """Be the signer."""
         parser = argparse.ArgumentParser(description="Signs what a stranger's own tool signs.")
-        run(parser, self._make, OTHER, FORGED_RESULT, BRIEF)
+        run(parser, self._make, OTHER, FORGED_RESULT, BRIEF, LATE_RESULT)
 
     def _signed(self, kind: str, **fields: Any) -> dict[str, Any]:
         return own_tool(self.script, *self.command, json.dumps({"kind": kind, **fields}))
 
-    def _work(self, node: Node, kind: str) -> Message:
-        """Return a poll, or the result of work that was polled for."""
+    def _work(self, node: Node, kind: str, about: str) -> Message:
+        """Return a poll, or the result of work that was polled for, or is over."""
         worker = {"account": self.worker}
-        if kind == FORGED_RESULT:
+        if kind == LATE_RESULT:
+            done = {"request_id": about, "output": "It is late.", "tokens": 3}
+            made = self._signed("result", **worker, **done, forge=False)
+        elif kind == FORGED_RESULT:
             polled = self._signed("poll", **worker)
             work = node.post(polled["path"], polled["message"])[self.work]
             if work is None:
@@ -252,8 +264,8 @@ class Tool:
 
     def _make(self, options: argparse.Namespace) -> Message:
         node, kind = Node(options.url), options.kind
-        if kind in (WORK, FORGED_WORK, FORGED_RESULT):
-            return self._work(node, kind)
+        if kind in (WORK, FORGED_WORK, FORGED_RESULT, LATE_RESULT):
+            return self._work(node, kind, options.about)
         account = self.accounts[kind == OTHER]
         network, served = node.get("/api/network"), node.get("/api/inference")
         fields: dict[str, Any] = {"account": account, "checkpoint": served["serving_root"]}
@@ -264,7 +276,7 @@ class Tool:
             "nonce": int(node.get("/api/account", public_key=key)["next_nonce"]),
             "prompt": new_prompt(),
             "expires_height": int(network[self.tip]["height"]) + blocks,
-            "max_tokens": MAX_TOKENS,
+            "max_tokens": tokens_of(kind),
             "forge": kind == FORGED,
             "silent": kind == UNANSWERED,
         }

@@ -37,7 +37,7 @@ def make(options: argparse.Namespace) -> signing.Message:
     fields: dict[str, Any] = {
         "account": "beta" if kind == signing.OTHER else "alpha",
         "checkpoint": served["serving_root"],
-        "max_tokens": signing.MAX_TOKENS,
+        "max_tokens": signing.tokens_of(kind),
     }
     key = str(_signed("request", fields)["public_key"])
     soon = {signing.UNANSWERED: SOON_BLOCKS, signing.BRIEF: 2 * SOON_BLOCKS}
