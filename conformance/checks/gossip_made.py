@@ -15,6 +15,8 @@ from conformance.strictjson import brief
 
 ROUND, HASH = "GR-GOSSIP-005", "GR-GOSSIP-006"
 REFUSED, AT_ONCE = "GR-GOSSIP-008", "GR-GOSSIP-023"
+# So long a node may be shut to all gradients behind one that it has refused.
+OPENS_S = 4.0
 
 
 @requirement(ROUND, HASH, REFUSED, AT_ONCE)
@@ -79,6 +81,10 @@ def _judge_shut(context: Context, fields: dict[str, Any], reply: Reply) -> None:
     useless = {"layer_gradients": {}, "model_hash": "0" * 64}
     for _ in range(2):
         later_reply, later = send(context, fresh(fields))
+        ends = time.monotonic() + (OPENS_S if context.edition >= SEVENTH else 0)
+        while later is not None and not later.accepted and time.monotonic() < ends:
+            time.sleep(OPENS_S / 4)
+            later_reply, later = send(context, fresh(fields))
         _, refused = send(context, fresh(fields, **useless))
         again_reply, again = send(context, fresh(fields))
         if later is None or refused is None or again is None or reply.code in BUSY:

@@ -33,13 +33,14 @@ WHOLE = 0.5
 # And so much is all of it.
 WHOLLY = 0.999
 # What a refusal ends with that is about the body or the account.
+EARLY = "NA-WALLET-019"
 REFUSED = (400, 402, 403, 409, 422)
 # The first edition that looks for a part of an unstake before its date, and at the second account
 # where the first one has nothing staked.
 PARTS_SINCE = 4
 
 
-@requirement("NA-WALLET-018", "NA-WALLET-019")
+@requirement("NA-WALLET-018", EARLY)
 def money_unstaked(context: Context) -> None:
     """POST /wallet/unstake, and look whether the money waits for its date."""
     account = _with_stake(context)
@@ -74,7 +75,7 @@ def money_unstaked(context: Context) -> None:
                     continue
                 early = amount
             why = f"of {amount:g} something became available within {SOON_S:g} s"
-            compared.note("NA-WALLET-019", early < amount - EXACT, why, *shown, later.answer)
+            compared.note(EARLY, early < amount - EXACT, why, *shown, later.answer)
         if compared.clean:
             break
     compared.conclude()
@@ -103,7 +104,7 @@ def _unstaked(context: Context, account: Credential, held: float) -> tuple[Answe
     raise Skipped("no small amount is unstaked; the document does not say which are")
 
 
-@requirement("NA-WALLET-055", "NA-WALLET-059", "NA-WALLET-069", "NA-WALLET-094")
+@requirement("NA-WALLET-055", "NA-WALLET-059", "NA-WALLET-069", "NA-WALLET-094", EARLY)
 def unstakes_pending(context: Context) -> None:
     """POST /wallet/unstake several times, and look whether each is pending beside the others."""
     account = context.target.second
@@ -114,13 +115,17 @@ def unstakes_pending(context: Context) -> None:
             _judge_accepted(context, account, *context.service.staked[account])
         raise
     rises, alone, gone, shown = list[float](), list[bool](), list[float](), list[Answer]()
+    at_once, waits = list[float](), True
     for many in range(1, UNSTAKES + 1):
         amount, before = many * AMOUNT, still(context, account)
         answer = post(context, "/wallet/unstake", {"amount": amount}, account)
         if before is None or not answer.ok:
             raise Skipped(f"the balance moves, or an unstake ends with status {answer.status}")
         after = read_money(context, account)
+        days = lookup(answer.json_object() or {}, "unstake.cooldown_days")
+        waits = waits and bool(days) and is_number(days[0]) and days[0] > 0
         # What is available at once is pending no more.
+        at_once.append(after.available - before[0].available - amount)
         more = after.pending + after.available - before[0].pending - before[0].available
         rises.append(round(more / amount, 3))
         alone.append(abs(after.pending - amount) <= EXACT)
@@ -133,6 +138,9 @@ def unstakes_pending(context: Context) -> None:
             nowhere = max(rises) < WHOLLY and not all(alone)
             why = f"of {UNSTAKES} unstakes only these shares are pending or available: {rises}"
         context.judge("NA-WALLET-069", not nowhere, why, *shown)
+    if context.edition >= SEVENTH and waits:
+        why = f"of {UNSTAKES} unstakes all is available at once, before their cooldown"
+        context.judge(EARLY, max(map(abs, at_once)) > EXACT, why, *shown)
     if rises[0] < WHOLE and not all(alone):
         raise Skipped("what is unstaked is not shown as pending")
     why = f"of {UNSTAKES} unstakes one after another these shares are pending besides: {rises}"
@@ -183,7 +191,7 @@ def _stake_beside(context: Context, account: Credential) -> None:
     compared.conclude()
 
 
-@requirement("NA-WALLET-058", "NA-WALLET-018", "NA-WALLET-019")
+@requirement("NA-WALLET-058", "NA-WALLET-018", EARLY)
 def unstaked_whole(context: Context) -> None:
     """POST /wallet/unstake all that the second account has staked, or all but a little."""
     account = context.target.second
@@ -232,4 +240,4 @@ def _judge_whole(context: Context, before: Money, answer: Answer) -> None:
     early = after.available - before.available
     if days and is_number(days[0]) and days[0] > 0:
         why = f"of {whole:g}, all that was staked, {early:g} is available at once"
-        context.judge("NA-WALLET-019", early < whole - EXACT, why, *shown)
+        context.judge(EARLY, early < whole - EXACT, why, *shown)

@@ -6,7 +6,6 @@ place of what does not exist, and that nobody makes a node fail with it.
 
 import hashlib
 import json
-import re
 from itertools import product
 
 from conformance.checks.auth import INVENTED
@@ -41,8 +40,6 @@ ODD: tuple[tuple[str, Query], ...] = (
 )  # fmt: skip
 # Bodies that are no call, of which JSON-RPC has errors of its own.
 NO_CALLS = (b"", b"{", b"[]", b"null", b'"x"', b"{}", b'{"jsonrpc":"2.0","id":1,"method":5}')
-# A compressed point of 256 bits.
-_POINT = re.compile(r"0[23][0-9a-f]{64}\Z", re.ASCII)
 UNKNOWN = "no-such-route-of-the-document"
 ABSENT_PATHS = (f"/api/{UNKNOWN}", f"/network/{UNKNOWN}.json", f"/work/{UNKNOWN}")
 READ_ONLY = ("/api/network", "/api/blocks", "/api/validators", "/api/model")
@@ -111,11 +108,7 @@ def native_odd_keys(context: Context) -> None:
         raise Skipped("the account of the declared key has no money")
     length = len(key)
     # Two digits less, or more, may be a key of another kind.
-    odd_ones = ["", "none", key[:-4], f"{key}0000", "zz" * (length // 2), key[: length // 2]]
-    if context.edition >= SEVENTH and _POINT.match(key):
-        # Of the form of a point, and no curve over fewer than 256 bits has it.
-        odd_ones.append(key[:2] + "ff" * 32)
-    for odd in odd_ones:
+    for odd in ("", "none", key[:-4], f"{key}0000", "zz" * (length // 2), key[: length // 2]):
         query: Query = {"public_key": odd} if odd else {}
         answer = native_get(context, "/api/account", query)
         if answer.ok and _money(context, answer) == money:

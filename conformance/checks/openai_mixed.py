@@ -125,6 +125,10 @@ def _stop(speaker: Speaker, draw: random.Random, asked: Asked, place: str) -> No
     compared.conclude()
     usage = draw.random() < 0.5
     speaker.stream(replace(asked, stop=drawn, usage=usage, declined=not usage))
+    if place == INSIDE and isinstance(drawn, tuple) and speaker.context.edition >= SEVENTH:
+        # A text by itself, and no array of them.
+        single = next((stop for stop in drawn if stop != NEVER), NEVER)
+        speaker.stream(replace(asked, stop=single))
 
 
 def _drawn_stops(draw: random.Random, texts: tuple[str, ...], place: str) -> str | tuple[str, ...]:

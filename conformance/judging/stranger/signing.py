@@ -234,7 +234,7 @@ class Tool:
     """For so many blocks a request is good."""
     tip: str = "tip"
     """The member that has the height, in the network."""
-    soon: int = 3
+    soon: int = 6
     """So many blocks are made in a few seconds."""
 
     def run(self) -> None:
@@ -271,7 +271,7 @@ class Tool:
         fields: dict[str, Any] = {"account": account, "checkpoint": served["serving_root"]}
         unused = self._signed("request", nonce=0, prompt="a", expires_height=1, **fields)
         key = str(unused["public_key"])
-        blocks = {EXPIRED: -1, UNANSWERED: self.soon, BRIEF: 2 * self.soon}.get(kind, self.lives)
+        blocks = {EXPIRED: -1, UNANSWERED: self.soon, BRIEF: self.soon}.get(kind, self.lives)
         fields |= {
             "nonce": int(node.get("/api/account", public_key=key)["next_nonce"]),
             "prompt": new_prompt(),

@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).resolve().parents[4]))
 from conformance.judging.stranger import signing
 
 # A block is made in two seconds, or at once behind a transaction.
-SOON_BLOCKS: Final = 3
+SOON_BLOCKS: Final = 6
 LIVES_BLOCKS: Final = 900
 
 
@@ -40,7 +40,7 @@ def make(options: argparse.Namespace) -> signing.Message:
         "max_tokens": signing.tokens_of(kind),
     }
     key = str(_signed("request", fields)["public_key"])
-    soon = {signing.UNANSWERED: SOON_BLOCKS, signing.BRIEF: 2 * SOON_BLOCKS}
+    soon = dict.fromkeys((signing.UNANSWERED, signing.BRIEF), SOON_BLOCKS)
     blocks = {signing.EXPIRED: -1, **soon}.get(kind, LIVES_BLOCKS)
     fields |= {
         "nonce": int(node.get("/api/account", public_key=key)["next_nonce"]),
