@@ -1,5 +1,7 @@
-"""Interface 4.1: parameters that are null. Whether a node refuses null is open; one that takes it
-for a value of its own choice surprises whoever writes every member of a body.
+"""Interface 4.1: parameters that are null, and those that have their default.
+
+Whether a node refuses null is open; one that takes it for a value of its own choice surprises
+whoever writes every member of a body.
 """
 
 from conformance.checks.money import TRIES
@@ -10,7 +12,11 @@ from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief, is_int
 
-IS_LEFT_OUT = "NA-INF-059"
+IS_LEFT_OUT, DEFAULT = "NA-INF-059", "NA-INF-064"
+# The defaults of the interface, of what may change a text.
+DEFAULTS: dict[str, Json] = {
+    "temperature": 1.0, "top_p": 1.0, "top_k": 50, "stream": False, "stop": [],
+}  # fmt: skip
 PROMPT = "Once upon a time"
 SHORT = 4
 
@@ -28,6 +34,29 @@ def inference_nulls(context: Context) -> None:
     why = f'{{"stream": null}} is answered with {answer.media_type}'
     context.judge(IS_LEFT_OUT, answer.media_type != "text/event-stream", why, answer)
     _judge_sampled(context)
+
+
+@requirement(DEFAULT)
+def inference_defaults(context: Context) -> None:
+    """POST /inference without parameters and with the default of each, in turn."""
+    if context.edition < SEVENTH:
+        raise Skipped("later editions ask for it")
+    body: dict[str, Json] = {"prompt": PROMPT, "max_tokens": 2 * SHORT}
+    usual = {_text(context.infer(body)) for _ in range(TRIES)}
+    if len(usual) > 1 or not all(usual):
+        raise Skipped("one request has other texts each time")
+    for name, value in DEFAULTS.items():
+        turns = [(context.infer({**body, name: value}), context.infer(body)) for _ in range(2)]
+        named = {_text(answer) for answer, _ in turns}
+        plain = {_text(answer) for _, answer in turns}
+        if plain == usual and len(named) == 1 and all(named):
+            told = f"without {name} always {brief(sorted(plain))}, and with {brief(value)}"
+            context.judge(DEFAULT, named == plain, f"{told} {brief(sorted(named))}", *turns[0])
+
+
+def _text(answer: Answer) -> str:
+    found = (answer.json_object() or {}).get("text")
+    return found if answer.ok and isinstance(found, str) else ""
 
 
 def _judge_alike(context: Context, body: dict[str, Json], name: str) -> None:

@@ -60,6 +60,12 @@ def hardly_counted(body: Any, response: Response) -> None:
     response.json.update(text=text, tokens_generated=many, usage=usage)
 
 
+def of_another_default(body: Any, response: Response) -> None:
+    """Generate a text that is another one where top_p is named."""
+    if "top_p" in body:
+        response.json["text"] = response.json["text"].swapcase()
+
+
 class Waiting:
     """Refuses stakes while something is pending."""
 
@@ -224,6 +230,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-INF-061", inference(otherwise_with_stops)),
     ("NA-INF-062", inference(four_stops)),
     ("NA-INF-063", inference(hardly_counted)),
+    ("NA-INF-064", inference(of_another_default)),
     ("NA-SSE-027", events(streamed_otherwise)),
     ("NA-ROUTE-035", Tripped()),
     ("NA-ROUTE-036", OneAtATime()),
