@@ -203,7 +203,7 @@ def stranger(session: nox.Session) -> None:
     # Written out, since the session's environment has the suite, and this one has not.
     names = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"]
     names += ["tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth"]
-    names += ["seventeenth", "eighteenth"]
+    names += ["seventeenth", "eighteenth", "nineteenth"]
     for node in names:
         session.run(*module, "--node", node, "--build", *session.posargs)
 

@@ -272,4 +272,12 @@ STRANGERS = {
         build=("./build",),
         peer_option="--peer",
     ),
+    "nineteenth": Stranger(
+        HERE / "nineteenth",
+        ("./run",),
+        (sys.executable, "-c", _BY_TABLES),
+        15200,
+        build=("./build",),
+        peer_option="--peer",
+    ),
 }

@@ -1,0 +1,7 @@
+module main;
+import base, net, mut, model, app, chain, grpc, faults;
+void main(string[] av) { startT = MonoTime.currTime; startWall = now(); big = new Mutex; string[] ps; loadProto(); huffInit(); modelInit(); MH = modelHash();
+  if (av.length > 1 && av[1] == "--list-faults") { listFaults(); return; } if (av.length > 1 && av[1] == "--list-peculiarities") { listPec(); return; } if (av.length > 2 && av[1] == "sign") { kAlice = Key.of("alice"); kBob = Key.of("bob"); kWorker = Key.of("worker"); signTool(av[2]); import core.stdc.stdlib; stdout.flush(); exit(0); }
+  for (size_t i = 1; i < av.length; i++) { auto a = av[i]; string v; auto e = a.indexOf('='); if (e > 0) { v = a[e+1..$]; a = a[0..e]; } else if (i+1 < av.length) { v = av[++i]; } switch (a) { case "--port": PORT = v.to!int; break; case "--fault": setFault(v); break; case "--peculiar": setPec(v); break; case "--peer": ps ~= v; break; default: stderr.writeln("unknown option ", a); return; } }
+  chainInit(); appInit(); foreach (x; ps) { auto i = x.lastIndexOf(':'); peers ~= new Peer(x[0..i], x[i+1..$].to!int); }
+  import std.functional : toDelegate; serve(cast(ushort) PORT, (s) { httpConn(s, toDelegate(&handle)); }); serve(cast(ushort) ((f("rel-grpc-1001") ? 1001 : 1000) + PORT), (s) { auto h = new H2(s, false); h.onStream = toDelegate(&grpcStream); h.run(); }); auto t = new Thread({ chainLoop(); }); t.start(); startPeers(); stderr.writeln("ready on ", PORT); }

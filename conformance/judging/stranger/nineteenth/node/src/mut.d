@@ -1,0 +1,37 @@
+module mut;
+import base, net;
+// one answer's context, of this thread
+struct Ctx { Req r; string route, acct; bool stream; int nth; bool afterRef; }
+Ctx C;
+__gshared bool lastRefused; __gshared int[string] nthOf; __gshared int busyReads;
+struct Mt { string kind, req, route, path, op, cond; bool on; }
+__gshared Mt M; // the active mutation, if any
+bool condOk(string c) { if (!c.length || c == "always") return true; auto i = c.indexOf(':'); string a = i >= 0 ? c[0..i] : c, v = i >= 0 ? c[i+1..$] : "";
+  switch (a) { case "second": return C.acct == "second"; case "small": return C.acct == "small"; case "nth": return C.nth >= v.to!int; case "every": return C.nth % v.to!int == 0; case "keep": return C.r && C.r.c.n > 0; case "after": return C.afterRef; case "first": return C.nth == 1; case "query": return C.r && C.r.rawq.canFind(v); case "noquery": return C.r && !C.r.rawq.length; case "stream": return C.stream; case "busy": return busyReads > 1; case "odd": return C.nth % 2 == 1; case "upper": return C.r && C.r.rawq != C.r.rawq.toLower; case "old": return (MonoTime.currTime - startT) > v.to!int.seconds; default: return true; } }
+J applyOp(J x, string op) { auto i = op.indexOf(':'); string a = i >= 0 ? op[0..i] : op, v = i >= 0 ? op[i+1..$] : ""; J q;
+  switch (a) { case "null": return J.N(); case "str": return j(x.t == T.str ? x.s : x.toString); case "set": return parseJ(v); case "arrof": return J.A([x]);
+    case "num": return x.t == T.bol ? j(x.b ? 1L : 0L) : x.t == T.str ? j(cast(long) x.s.length) : x; case "add": { auto d = v.to!double; if (x.t == T.num) return j(x.i + cast(long) d); if (x.t == T.flt) return J.raw(dstr(rnd6(x.d + d))); if (x.t == T.str) { try return j((x.s.to!long + cast(long) d).to!string); catch (Exception) {} } return x; }
+    case "mul": if (x.t == T.num) return j(cast(long)(x.i * v.to!double)); if (x.t == T.flt) return J.raw(dstr(rnd6(x.d * v.to!double))); if (x.t == T.str) { try return j((cast(long)(x.s.to!long * v.to!double)).to!string); catch (Exception) {} } return x;
+    case "neg": if (x.t == T.num) return j(-x.i); if (x.t == T.flt) return J.raw(dstr(-x.d)); if (x.t == T.str) return j("-" ~ x.s); return x; case "half": if (x.t == T.num) return j(x.i + 0.5); return x;
+    case "tonum": try { if (x.t == T.str) return x.s.canFind(".") ? j(x.s.to!double) : j(x.s.to!long); } catch (Exception) {} return x;
+    case "whole": if (x.t == T.flt) return j(cast(long) x.d); return x; case "round": if (x.isNum) return j(cast(long) round(x.t == T.num ? x.i : x.d)); return x;
+    case "droplast": x = x.dup; if (x.a.length) { x.a = x.a[0..$-1]; if (x.t == T.obj) x.k = x.k[0..$-1]; } return x; case "dropfirst": x = x.dup; if (x.a.length) x.a = x.a[1..$]; return x; case "dup": x = x.dup; if (x.a.length) x.a ~= x.a[$-1].dup; return x; case "rev": x = x.dup; x.a.reverse(); if (x.t == T.obj) x.k.reverse(); return x; case "swap": x = x.dup; if (x.a.length > 1) { auto z = x.a[0]; x.a[0] = x.a[1]; x.a[1] = z; } return x; case "empty": return x.t == T.arr ? J.A() : x.t == T.str ? j("") : x.t == T.obj ? J.O() : x;
+    case "upper": return j(x.s.toUpper); case "lower": return j(x.s.toLower); case "cap": return j(x.s.capitalize); case "cut": { auto n = v.to!int; return j(x.s.length > n ? x.s[0..$-n] : ""); } case "head": return j(x.s.length > v.to!int ? x.s[0..v.to!int] : x.s); case "cat": return j(x.s ~ v); case "pre": return j(v ~ x.s); case "strip": return j(x.s.strip); case "ascii": { string o; foreach (dchar c; x.s) o ~= c < 128 ? cast(char) c : '?'; return j(o); } case "quotes": return j(x.s.replace("\"", "&quot;")); case "onespace": return j(x.s.split.join(" "));
+    case "sp": return j(x.s.replace("T", " ")); case "noz": return j(x.s.replace("Z", "")); case "plus2": try { return j(ts(SysTime.fromISOExtString(x.s) + 2.hours)[0..$-1] ~ "+02:00"); } catch (Exception) { return x; } case "shift": try { return j(ts(SysTime.fromISOExtString(x.s) + v.to!int.minutes)); } catch (Exception) { return x; } case "epoch": try { return j(SysTime.fromISOExtString(x.s).toUnixTime); } catch (Exception) { return x; } case "today": return j(dt(now())); case "nowts": return j(ts(now())); case "dmy": if (x.s.length >= 10) return j(x.s[8..10] ~ "." ~ x.s[5..7] ~ "." ~ x.s[0..4]); return x; case "slash": return j(x.s.replace("-", "/")); case "datets": return j(x.s ~ "T00:00:00Z"); case "day": try { auto d = Date.fromISOExtString(x.s); d += v.to!int.days; return j(d.toISOExtString); } catch (Exception) { return x; }
+    case "rand": return j(hex(cast(ub) [uniform!uint()])); case "randnum": return j(cast(long) uniform(0, 100000)); case "obj": return obj("value", x); case "first": return x.a.length ? x.a[0] : J.N(); case "max": return j(cast(long) min(x.i, v.to!long)); case "wrap": return j(cast(long) cast(int) x.i); case "secs": return x.isNum ? J.raw(dstr(rnd6((x.t==T.num?x.i:x.d)/1000))) : x; case "bin": { char[] s = x.s.dup; foreach (ref c; s) c ^= 1; return j(cast(string) s); } case "revbytes": { char[] s = x.s.dup; for (size_t z; z+3 < s.length; z += 4) { auto t1 = s[z]; s[z] = s[z+3]; s[z+3] = t1; t1 = s[z+1]; s[z+1] = s[z+2]; s[z+2] = t1; } return j(cast(string) s); } case "hexs": return j(hex(B(x.s)));
+    default: return x; } }
+double rnd6(double d) { return round(d*1e6)/1e6; }
+void mutPath(J root, J node, string path, string op) { if (!node) return; if (!path.length) return; auto i = path.indexOfAny(".["); string head = i >= 0 ? path[0..i] : path; string rest = i >= 0 ? path[i..$] : "";
+  if (head.length == 0 && rest.startsWith("[")) { auto e = rest.indexOf(']'); auto ix = rest[1..e]; auto tail = rest[e+1..$]; if (tail.startsWith(".")) tail = tail[1..$]; if (node.t != T.arr) return; foreach (n; 0..node.a.length) if (ix == "" || ix == n.to!string || (ix == "-1" && n+1 == node.a.length)) { if (!tail.length) node.a[n] = applyOp(node.a[n], op); else mutPath(root, node.a[n], tail, op); } return; }
+  if (node.t != T.obj) return; auto x = node[head]; if (rest.startsWith(".")) rest = rest[1..$];
+  if (rest.length) { mutPath(root, x, rest, op); return; }
+  if (op.startsWith("new:")) { node[head] = parseJ(op[4..$]); return; }
+  if (!x) return; if (op == "del") { node.del(head); return; } if (op.startsWith("ren:")) { foreach (ref kk; node.k) if (kk == head) kk = op[4..$]; return; } if (op.startsWith("copy:")) { auto y = root; foreach (seg; op[5..$].split(".")) if (y) y = y[seg]; if (y) node[head] = y.dup; return; } if (op.startsWith("addof:")) { auto y = node[op[6..$]]; if (y) node[head] = j((x.t==T.num?x.i:x.d) + (y.t==T.num?y.i:y.d)); return; } if (op == "dupkey") { node.k ~= head; node.a ~= x; return; }
+  node[head] = applyOp(x, op); }
+__gshared string[string] firstSeen;
+bool routeOk(string pat, string route, int st) { int want = 200; auto w = pat.split(" "); if (w.length == 3) { want = w[0].to!int; pat = w[1] ~ " " ~ w[2]; } if (want != st) return false; return pat == "*" || (w.length == 3 && w[2] == "*") || pat == route; }
+J mutate(J root, int st) { if (!M.on || !routeOk(M.route, C.route, st) || !condOk(M.cond)) return root; root = root.dup;
+  if (M.path == "$") return applyOp(root, M.op);
+  if (M.op == "stale") { string k = C.route ~ C.acct; auto x = pathGet(root, M.path); if (!x) return root; synchronized(big) { if (auto q = k in firstSeen) mutPath(root, root, M.path, "set:" ~ *q); else firstSeen[k] = x.toString; } return root; }
+  foreach (pp; M.path.split(",")) mutPath(root, root, pp, M.op); return root; }
+J pathGet(J r, string pth) { foreach (s; pth.split(".")) { if (!r) return null; r = r[s]; } return r; }
