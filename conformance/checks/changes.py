@@ -160,8 +160,12 @@ def config_enabled(context: Context) -> None:
             raise Skipped(f"training.enabled is not changed at once, status {changed.status}")
         updated = result.get("updated")
         if context.edition >= SIXTH and isinstance(updated, list):
+            # What is not listed may not have been changed.
+            listed = ENABLED in updated
+            made = listed or lookup(read_config(context), ENABLED) == [not found[0]]
             why = f"{ENABLED} is changed to {not found[0]}, and updated is {brief(updated)}"
-            context.judge("NA-PATCH-101", ENABLED in updated, why, changed)
+            if made:
+                context.judge("NA-PATCH-101", listed, why, changed)
         if context.edition >= SHOWN_SINCE and updated == [ENABLED]:
             shown = lookup(read_config(context), ENABLED)
             why = f"{ENABLED} was changed to {not found[0]}, and is {brief(shown)}"

@@ -6,6 +6,7 @@ Each variant is a hook that changes answers as far as no sentence of the documen
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -143,6 +144,24 @@ def refused_change(asked: Asked, response: Response) -> None:
         response.__dict__.update(error(403, "FORBIDDEN", "not from here").__dict__)
 
 
+class Unswitched:
+    """Take no switch of the training, and list none as updated."""
+
+    def rewrite(self, sent: Sent) -> Sent:
+        """Leave the switch out of a change."""
+        if sent.method != "PATCH" or not sent.target.startswith(CONFIG):
+            return sent
+        try:
+            body = json.loads(sent.body)
+            switch = body["training"].pop("enabled")
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return sent
+        return replace(sent, body=json.dumps(body).encode()) if isinstance(switch, bool) else sent
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Answer as always."""
+
+
 def not_training(asked: Asked, response: Response) -> None:
     """Report training that does not work."""
     if asked.path == "/api/training/global":
@@ -233,6 +252,7 @@ VARIANTS: dict[str, Http] = {
     "a challenge with the 401": refusal(lambda body: body["error"].update(message="")),
     "additional fields in the error": refusal(lambda body: body.update(request_id="r1")),
     "changes are refused": refused_change,
+    "training that is not switched": Unswitched(),
     "changes need a restart": on(
         CONFIG, lambda r: r.json.update(restart_required=True), "PATCH"),
     "rate limited": Limited(),

@@ -13,7 +13,7 @@ from conformance.judging.stranger.strangers import STRANGERS, Stranger
 KINDS = {"effects", "fields", "guards", "limits", "numbers", "refusals", "relations", "routes"}
 (
     FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH,
-    THIRTEENTH, FOURTEENTH, FIFTEENTH, SIXTEENTH, SEVENTEENTH, EIGHTEENTH,
+    THIRTEENTH, FOURTEENTH, FIFTEENTH, SIXTEENTH, SEVENTEENTH, EIGHTEENTH, NINETEENTH,
 ) = STRANGERS.values()  # fmt: skip
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the PATH")
 needs_ruby = pytest.mark.skipif(shutil.which("ruby") is None, reason="Ruby is not on the PATH")
@@ -91,8 +91,9 @@ def test_the_node_in_perl_lists_what_it_can_be_switched_to() -> None:
         (SIXTEENTH, 719, 73, ":{})"),
         (SEVENTEENTH, 954, 53, 'p "{}"'),
         (EIGHTEENTH, 1087, 54, "{}"),
+        (NINETEENTH, 1248, 46, "{}"),
     ],
-    ids=["erlang", "c-sharp", "lisp", "ocaml", "nim"],
+    ids=["erlang", "c-sharp", "lisp", "ocaml", "nim", "d"],
 )
 def test_a_node_with_tables_lists_what_it_can_be_switched_to(
     node: Stranger, faults: int, peculiar: int, used: str
