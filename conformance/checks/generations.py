@@ -49,6 +49,8 @@ MORE_ROOM = 110
 LENGTHENING, WHOLE_TOKEN = (10, 45, 80, 115, 150), 0.9
 # The tokens that were read and written.
 Counts = tuple[int, int]
+# More stop sequences than a node may have places for.
+MANY_STOPS = 20
 NO_BOOL: tuple[Json, ...] = ({"on": "yes"}, ["yes", "no"])
 
 
@@ -91,10 +93,15 @@ def _judge_piece(context: Context, body: dict[str, Json], part: float) -> None:
     piece = _late_piece(text, int(len(text) * part))
     if not piece:
         return
-    second = context.infer({**body, "stop": [piece]})
-    stopped = (second.json_object() or {}).get("text")
-    if second.ok and isinstance(stopped, str):
-        _judge(context, [piece], stopped, first, second)
+    several = [[piece]]
+    if context.edition >= SEVENTH:
+        # Behind more of them than a node may have places for, if it takes so many.
+        several.append([*(f"\u241f{number}" for number in range(MANY_STOPS)), piece])
+    for stops in several:
+        second = context.infer({**body, "stop": stops})
+        stopped = (second.json_object() or {}).get("text")
+        if second.ok and isinstance(stopped, str):
+            _judge(context, stops, stopped, first, second)
 
 
 def _late_piece(text: str, least: int) -> str:

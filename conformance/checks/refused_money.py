@@ -15,7 +15,7 @@ from conformance.checks.money import EXACT, TRIES, Comparison, Money, eventually
 from conformance.checks.payments import fee_of, require_budget
 from conformance.checks.wallet import AMOUNT, DAYS, EXCESS, MEMO
 from conformance.context import Context
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import Credential
 from conformance.httpwire import Answer
@@ -29,6 +29,8 @@ GENERATION, LISTED = "NA-WALLET-084", "NA-WALLET-086"
 # Of which two are more than there is, with any fee.
 PART = 0.6
 LITTLE_MORE = 0.4
+# The least amount that is sent, which has so many decimals, and the status of who has too little.
+LEAST, DECIMALS, UNPAID = 1e-6, 6, 402
 # An amount by which an entry is recognised.
 ODD, NOBODY = 0.0103, "nobody"
 
@@ -153,6 +155,8 @@ def money_little_too_much(context: Context) -> None:
         sent = context.api("POST", SEND, credential=account, json_body=body)
         if not sent.ok:
             context.holds(LITTLE, before[0].answer, sent)
+            if context.edition >= SEVENTH:
+                _judge_least(context, first, own)
             return
         after = read_money(context, account)
         why = f"{amount:g} were sent of {before[0].available:g}, and {after.available:g} are left"
@@ -162,6 +166,29 @@ def money_little_too_much(context: Context) -> None:
         context.budget.charge(fee_of(sent) + fee_of(returned))
     if len(made) == TRIES:
         context.fails(LITTLE, made[-1][0], *made[-1][1])
+
+
+def _judge_least(context: Context, first: str, own: str) -> None:
+    """POST all that the second account has beside the fee, and the least amount more."""
+    account = context.target.second
+    require_budget(context, AMOUNT)
+    paid = context.api(
+        "POST", SEND, credential=account, json_body={"to": first, "amount": AMOUNT, "memo": MEMO}
+    )
+    before = read_money(context, account)
+    amount = round(before.available - fee_of(paid) + LEAST, DECIMALS)
+    if not paid.ok or amount <= AMOUNT:
+        return
+    body: Json = {"to": first, "amount": amount, "memo": MEMO}
+    sent = context.api("POST", SEND, credential=account, json_body=body)
+    after = read_money(context, account)
+    why = f"{amount:f} were sent of {before.available:f}, and {after.available:f} are left"
+    if sent.ok:
+        back = {"to": own, "amount": amount, "memo": MEMO}
+        context.api("POST", SEND, credential=context.target.valid, json_body=back)
+    if sent.ok or sent.status == UNPAID:
+        held = not sent.ok or after.available >= 0
+        context.judge(LITTLE, held, why, before.answer, sent, after.answer)
 
 
 @requirement(INCOMING, OUTGOING)
