@@ -20,7 +20,7 @@ from conformance.httprequest import ANONYMOUS, Credential
 from conformance.httpwire import Answer, HttpClient, Unanswered
 from conformance.journal import Journal
 from conformance.secrecy import Redactor
-from conformance.strictjson import Json, is_int
+from conformance.strictjson import Json, NotJson, is_int
 from conformance.target import Target, documented_grpc_address
 
 
@@ -189,8 +189,8 @@ def _is_spoilt(answer: Answer) -> bool:
     if answer.media_type != "application/json" or not answer.body:
         return False
     try:
-        json.loads(answer.body)
-    except ValueError:
+        answer.json()
+    except NotJson:
         return True
     return False
 
