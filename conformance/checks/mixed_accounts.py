@@ -75,30 +75,21 @@ def _judge_forbidden(context: Context) -> None:
 
 
 def _judge_poor(context: Context) -> None:
-    """Rule on the status of more than an account has, where the other account gets 402 for it."""
+    """Rule on a transfer of more than an account has, where the other account gets 402 for it."""
     first, second = context.target.valid, context.target.second
     moneys = [read_money(context, account) for account in (first, second)]
     amount = float(math.floor(max(money.available for money in moneys)) + EXCESS)
     # Each would send it to the other one.
-    turns = [(first, moneys[1]), (second, moneys[0])]
-    bodies: dict[str, list[Json]] = {
-        "/wallet/send": [
-            {"to": other.document.get("address"), "amount": amount, "memo": MEMO}
-            for _, other in turns
-        ],
-        "/wallet/stake": [{"amount": amount, "duration_days": DAYS}] * len(turns),
-    }
-    for path, asked in bodies.items():
-        answers = [
-            context.api("POST", path, credential=account, json_body=body)
-            for (account, _), body in zip(turns, asked, strict=True)
-        ]
-        statuses = [answer.status for answer in answers]
-        # Others judge what an account is forbidden, and a node may be busy.
-        if statuses[0] == UNPAID and statuses[1] not in (FORBIDDEN, *PERMITTED):
-            why = f"POST {path} of more than there is has status {UNPAID}, and {statuses[1]} with"
-            held = statuses[1] == UNPAID
-            context.judge(POOR, held, f"{why} the second token", *answers)
+    answers = [
+        context.api("POST", "/wallet/send", credential=account, json_body={
+            "to": other.document.get("address"), "amount": amount, "memo": MEMO})
+        for account, other in zip((first, second), reversed(moneys), strict=True)
+    ]  # fmt: skip
+    statuses = [answer.status for answer in answers]
+    # Others judge what an account is forbidden, and a node may be busy.
+    if statuses[0] == UNPAID and statuses[1] not in (UNAUTHORIZED, FORBIDDEN, *PERMITTED):
+        why = f"more than there is has status {UNPAID}, and {statuses[1]} with the second token"
+        context.judge(POOR, statuses[1] == UNPAID, why, *answers)
 
 
 def _judge_welcome(context: Context) -> None:

@@ -183,6 +183,7 @@ def _judge_least(context: Context, first: str, own: str) -> None:
     sent = context.api("POST", SEND, credential=account, json_body=body)
     after = read_money(context, account)
     why = f"{amount:f} were sent of {before.available:f}, and {after.available:f} are left"
+    context.budget.charge(fee_of(paid))
     if sent.ok:
         back = {"to": own, "amount": amount, "memo": MEMO}
         context.api("POST", SEND, credential=context.target.valid, json_body=back)

@@ -154,10 +154,8 @@ def _ask(context: Context, compared: Comparison, control: Answer, cost: float) -
         required = lookup(answer.json_object() or {}, "error.details.required")
         if context.edition >= SIXTH and required and is_number(required[0]):
             told = f"{required[0]:g} are required for what has cost {cost:g}"
-            exact = context.edition >= SEVENTH
-            held = required[0] < NEARLY * OTHER_UNIT * cost or not exact
-            held = held and required[0] <= OTHER_UNIT * cost
-            context.judge(REQUIRED, held, told, control, answer)
+            most = OTHER_UNIT * cost * (NEARLY if context.edition >= SEVENTH else 1)
+            context.judge(REQUIRED, required[0] <= most, told, control, answer)
         stream = context.infer({**BODY, "stream": True}, credential=account)
         # A balance may also end while tokens are sent.
         within = stream.ok and CODE in stream.body and not tokens_of(stream)
