@@ -39,7 +39,9 @@ class Itself:
             return
         if reply.operation == PING and findings.edition >= SEVENTH:
             named = answer.HasField("responder") and bool(answer.responder.node_id)
-            findings.judge(ANSWERED, named, "an answer to a ping has no responder", reply)
+            # One that cannot be read is judged by its fields.
+            if named or not reply.body:
+                findings.judge(ANSWERED, named, "an answer to a ping has no responder", reply)
         with self.lock:
             if reply.operation.startswith(DHT) and answer.HasField("responder"):
                 own = answer.responder
