@@ -82,6 +82,7 @@ class Runner:
         self._budget = Budget(target.budget)
         self._service = Service()
         self._findings: list[Finding] = []
+        self._looked_at = 0
         self._faults: dict[str, str] = {}
         self._residue: list[str] = []
         # Why a check did not run or stopped early, by its name.
@@ -164,13 +165,16 @@ class Runner:
         self._progress(len(chosen), len(chosen), "")
 
     def _violated(self) -> bool:
+        """Return whether a finding since the last look violates a MUST."""
         scored = levels(self.target.edition)
-        return any(
+        found = any(
             item.ruling is Ruling.FAILS
             and scored.get(item.requirement) is Level.MUST
             and item.requirement not in self._baseline.known
-            for item in self._findings
+            for item in self._findings[self._looked_at :]
         )
+        self._looked_at = len(self._findings)
+        return found
 
     def _own_clients(self) -> tuple[HttpClient, GrpcClient | None]:
         """Return the clients of this thread, so that checks do not affect one another."""

@@ -10,6 +10,7 @@ import re
 from conformance.checks.mixed_keys import SEARCHED, Record, drawn_blocks, drawn_records, record_of
 from conformance.checks.native import members_of, named_digests, native_get
 from conformance.checks.native_documents import judge_atoms, under
+from conformance.checks.native_named import texts_in
 from conformance.checks.signed_requests import state_of
 from conformance.context import Context
 from conformance.editions import FIFTH, SEVENTH
@@ -20,7 +21,7 @@ from conformance.strictjson import Json, brief, is_int
 
 STAYS, WHOLE, ABOVE, RESULTS = "NT-RULE-063", "NT-RULE-064", "NT-RULE-065", "NT-RULE-066"
 NEAR, PAIR, AMOUNTS = "NT-RULE-067", "NT-RULE-068", "NT-RULE-029"
-CONTENT, SAME = "NT-RULE-019", "NT-RULE-093"
+CONTENT, SAME, OWN_ID = "NT-RULE-019", "NT-RULE-093", "NT-RULE-174"
 PENDING, EXPIRED, COMPLETED = "pending", "expired", "completed"
 # A chain does not grow by so many blocks within a request.
 AHEAD = (40, 400)
@@ -28,6 +29,7 @@ PAGE, ENOUGH = 10, 3
 _RESPONSE = re.compile(r"(response|result|output)s?\Z", re.ASCII | re.IGNORECASE)
 _RESULTS = re.compile(r"(\w*_)?results?\Z", re.ASCII | re.IGNORECASE)
 _NAMED = re.compile(r"(\w*_)?(id|hash|transaction|tx)\Z", re.ASCII | re.IGNORECASE)
+_DIGITS = re.compile(r"[0-9a-fA-F]{32,}\Z", re.ASCII)
 _HEIGHT = re.compile(r"\d{1,18}\Z", re.ASCII)
 _TIP = re.compile(r"((latest|current|observed)_)?(block|tip|head|pair)\Z", re.ASCII | re.IGNORECASE)
 _HASH = re.compile(r"(block_?)?hash\Z", re.ASCII | re.IGNORECASE)
@@ -41,13 +43,28 @@ def _tip(context: Context) -> tuple[Answer, Json, int]:
     return answer, document, max(heights, default=0)
 
 
-@requirement(AMOUNTS, STAYS, WHOLE)
+@requirement(AMOUNTS, STAYS, WHOLE, OWN_ID)
 def native_records(context: Context) -> None:
     """GET the requests that drawn blocks name; those that are pending twice."""
     for record in drawn_records(context):
         judge_atoms(context, record.answer, record.document)
         judge_whole(context, record.ident, record.answer, record.document)
         _judge_pending(context, record)
+        if context.edition >= SEVENTH:
+            _judge_own_id(context, record)
+
+
+def _judge_own_id(context: Context, record: Record) -> None:
+    """GET the requests of what a record names that looks like its id, such as a transaction."""
+    alike = [
+        text for text in dict.fromkeys(texts_in(record.document))
+        if len(text) == len(record.ident) and text != record.ident and _DIGITS.match(text)
+    ]  # fmt: skip
+    for other in alike[:ENOUGH]:
+        found = record_of(context, other)
+        why = f"{brief(other)}, which the request {brief(record.ident)} names, is that request, too"
+        same = found.document is not None and found.document == record.document
+        context.judge(OWN_ID, not same, why, record.answer, found.answer)
 
 
 def judge_whole(context: Context, ident: str, answer: Answer, document: Json) -> None:

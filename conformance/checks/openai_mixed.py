@@ -17,6 +17,7 @@ from conformance.checks import openai
 from conformance.checks.effects import letters
 from conformance.checks.money import TRIES, Comparison
 from conformance.checks.openai_choices import judge_choices
+from conformance.checks.openai_conversation import EARLIER, OPENINGS, judge_conversation
 from conformance.checks.openai_said import SAID, Said, Speaker, stops_of
 from conformance.checks.openai_stream import Asked
 from conformance.checks.openai_texts import CHAT, TEXT
@@ -30,12 +31,7 @@ from conformance.strictjson import Json, brief
 # The first edition with these requirements; older ones judge nothing more than they did.
 SINCE = 4
 COMPARED = tuple(f"OA-MIX-{number:03d}" for number in range(5, 16))
-WHOLE, READ, USED, BEHIND, ABSENT_STOP, KEPT, NULLS, DEFAULTS, CONVERSATION, _, SAME = COMPARED
-OPENINGS = (
-    "Once upon a time there was a little girl",
-    "The history of the old town begins with a river",
-    "Early in the morning the two brothers went down to the lake",
-)
+WHOLE, READ, USED, BEHIND, ABSENT_STOP, KEPT, NULLS, DEFAULTS, _, _, SAME = COMPARED
 # No model says this.
 NEVER = "\u241fnever\u241f"
 FEW, MANY = (7, 10), (90, 110)
@@ -57,13 +53,12 @@ DEFAULT: dict[str, Json] = {
 AT_ONCE = 4
 
 
-@requirement(*SAID, *COMPARED, "OA-CHAT-114")
+@requirement(*SAID, *COMPARED, EARLIER, "OA-CHAT-114")
 def openai_mixed_chats(context: Context) -> None:
     """POST chats of which the parameters are drawn, in one piece and as streams."""
     draw = _drawing(context)
     said = f"{draw.choice(OPENINGS)}. Please tell me more of this story."
-    message: Json = {"role": "user", "content": said}
-    speaker = Speaker(context, CHAT, {"messages": [message]})
+    speaker = Speaker(context, CHAT, {"messages": [{"role": "user", "content": said}]})
     _mix(speaker, draw)
     few = Asked(limit=draw.randint(2, 5), usage=True, newer=True)
     bounded = speaker.stream(few)
@@ -71,7 +66,7 @@ def openai_mixed_chats(context: Context) -> None:
         count = bounded.completion_tokens
         why = f"{count} tokens in a stream with max_completion_tokens {few.limit}"
         context.judge("OA-CHAT-114", count <= few.limit, why, bounded.answer)
-    _judge_conversation(speaker, message)
+    judge_conversation(speaker, said)
 
 
 @requirement(*SAID, *COMPARED)
@@ -346,25 +341,6 @@ def _judge_as_left_out(speaker: Speaker) -> None:
         speaker.context.judge(ident, answer.ok and same, why, plain.answer, answer)
     if speaker.context.edition >= SEVENTH:
         judge_choices(speaker)
-
-
-def _judge_conversation(speaker: Speaker, message: Json) -> None:
-    """Ask once more after two other messages, which are then a part of the prompt."""
-    before: list[Json] = [
-        {"role": "user", "content": f"{OPENINGS[0]}. Do you know this story?"},
-        {"role": "assistant", "content": "Yes, I do."},
-    ]
-    asked = Asked(limit=1)
-    alone = speaker.result(asked)
-    longer = Speaker(speaker.context, speaker.kind, {"messages": [*before, message]})
-    after = longer.result(asked)
-    if alone is None or after is None:
-        return
-    counts = (alone.prompt_tokens, after.prompt_tokens)
-    if all(count is not None for count in counts):
-        why = f"prompt_tokens is {counts[0]} for one message, {counts[1]} with two before it"
-        held = counts[1] > counts[0]
-        speaker.context.judge(CONVERSATION, held, why, alone.answer, after.answer)
 
 
 def _judge_prompt_tokens(speaker: Speaker) -> None:

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 
-from conformance.checks.node_reads import CONFIG
+from conformance.checks.auth import TOO_MANY
+from conformance.checks.guards import smallest_bodies
+from conformance.checks.node_reads import AUTH_READS, CONFIG
+from conformance.checks.reading import ABSENT
 from conformance.context import Context
-from conformance.editions import FOURTH, SIXTH
+from conformance.editions import FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
-from conformance.httprequest import bearer
+from conformance.httprequest import Credential, bearer
 from conformance.registry import requirement
 
+EVERYWHERE = "NA-AUTH-054"
 # So few letters of a token's end are tried by themselves.
 LAST_LETTERS = 9
 # Letters that begin with two ones in base64; the other bits of a last letter may mean nothing.
@@ -36,14 +40,10 @@ def _ends(token: str) -> Iterator[tuple[str, str]]:
             yield token[left:], f"${{TOKEN:{left}}}"
 
 
-@requirement("NA-AUTH-021")
-def guards_resembling(context: Context) -> None:
-    """GET /config with tokens that begin like the declared one, end like it, or are part of it."""
+def _resembling(context: Context) -> Iterator[Credential]:
+    """Yield tokens that begin like the declared one, end like it, or are a part of it."""
     token = context.target.token or ""
     known = {token, context.target.second_token, context.target.expired_token}
-    control = context.api("GET", CONFIG.path, credential=context.target.valid)
-    if not control.ok:
-        raise Skipped(f"the declared token is answered with {control.status}")
     half, last = len(token) // 2, "A" if token[-1:] in _LAST_QUARTER else "z"
     first = "A" if token[:1] == "z" else "z"
     later = context.edition >= FOURTH
@@ -62,6 +62,30 @@ def guards_resembling(context: Context) -> None:
         *((f"{token}{mark}" if later else "", f"$TOKEN{mark}") for mark in ".,;_"),
     ):
         if other and other not in known:
-            answer = context.api("GET", CONFIG.path, credential=bearer(other, shown))
-            why = f"a token that only resembles the declared one: status {answer.status}"
-            context.judge("NA-AUTH-021", answer.status == 401, why, control, answer)
+            yield bearer(other, shown)
+
+
+@requirement("NA-AUTH-021")
+def guards_resembling(context: Context) -> None:
+    """GET /config with tokens that begin like the declared one, end like it, or are part of it."""
+    control = context.api("GET", CONFIG.path, credential=context.target.valid)
+    if not control.ok:
+        raise Skipped(f"the declared token is answered with {control.status}")
+    for credential in _resembling(context):
+        answer = context.api("GET", CONFIG.path, credential=credential)
+        why = f"a token that only resembles the declared one: status {answer.status}"
+        context.judge("NA-AUTH-021", answer.status == 401, why, control, answer)
+
+
+@requirement(EVERYWHERE)
+def guards_resembling_everywhere(context: Context) -> None:
+    """Use the same tokens on every other Auth route, also on those that change something."""
+    if context.edition < SEVENTH:
+        raise Skipped("later editions ask for it")
+    asked = [("GET", one.path, None) for one in AUTH_READS if one is not CONFIG]
+    for method, path, body in (*asked, *smallest_bodies(context)):
+        for credential in _resembling(context):
+            answer = context.api(method, path, credential=credential, json_body=body)
+            if answer.status not in (*ABSENT, TOO_MANY) and answer.status < 500:
+                why = f"{method} {path} with {credential.shown}: status {answer.status}"
+                context.judge(EVERYWHERE, not answer.ok, why, answer)

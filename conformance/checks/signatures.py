@@ -35,6 +35,15 @@ def unsigned(body: Json, instead: Json) -> Json:
     }
 
 
+def without(body: Json) -> Json:
+    """Return a message without the members of its signatures."""
+    if isinstance(body, list):
+        return [without(each) for each in body]
+    if not isinstance(body, dict):
+        return body
+    return {name: without(value) for name, value in body.items() if not _is_signature(name, value)}
+
+
 def borrowed(body: Json, lender: Json) -> Json:
     """Return a message with the signatures of another one, or None where they do not fit."""
     own, others = list(_found(body)), list(_found(lender))

@@ -97,8 +97,12 @@ def without_answer(context: Context) -> None:
     if state_of(record) != OVER:
         raise Skipped(f"it has not expired within {within_s:g} s: {brief(record)}")
     judge_refund(context, made.request_id, record, looked)
-    if context.edition >= SEVENTH:
-        _answer_late(context, made, OVER_STAYS, lambda seen: state_of(seen) == DONE)
+    if context.edition >= SEVENTH and (
+        told := _answer_late(context, made, lambda seen: state_of(seen) == DONE)
+    ):
+        answers, behind = told
+        why = f"a result for a request that had expired: {brief(behind)}"
+        context.judge(OVER_STAYS, state_of(behind) != DONE, why, *answers)
     if context.edition >= FIFTH:
         heights = [
             found
@@ -142,18 +146,16 @@ def without_answer(context: Context) -> None:
 
 
 def _answer_late(
-    context: Context, made: Signed, ident: str, changed: Callable[[Json], bool]
-) -> None:
-    """Have a worker's result sent for a request that is over, which changes nothing of it."""
+    context: Context, made: Signed, changed: Callable[[Json], bool]
+) -> tuple[tuple[Answer, ...], Json] | None:
+    """Have a worker's result sent for a request that is over, and return its record behind it."""
     try:
         result = sign(context, Kind.LATE_RESULT, made.request_id)
     except Skipped:
-        return
+        return None
     told = post(context, result)
     looked, record = poll(context, made.request_id, changed, LATE_S)
-    if record is not None:
-        why = f"a result for a request that was over has changed it: {brief(record)}"
-        context.judge(ident, not changed(record), why, told, looked)
+    return None if record is None else ((told, looked), record)
 
 
 def _judge_lost(context: Context, made: Signed, looked: Answer) -> None:
@@ -213,13 +215,18 @@ def signed_kept(context: Context) -> None:
         raise Skipped("no signed request was completed")
     made, first = context.service.completed
     before = sorted(set(responses(first.json_object())))
-    if before and context.edition >= SEVENTH:
-        _answer_late(context, made, KEPT, lambda seen: sorted(set(responses(seen))) != before)
-    answer, record = record_of(context, made.request_id)
+    if not before:
+        return
+    told = None
+    if context.edition >= SEVENTH:
+        told = _answer_late(context, made, lambda seen: sorted(set(responses(seen))) != before)
+    if told is None:
+        answer, record = record_of(context, made.request_id)
+        told = (answer,), record
+    answers, record = told
     after = sorted(set(responses(record)))
     why = f"the response of a completed request is {brief(before)}, and later {brief(after)}"
-    if before:
-        context.judge(KEPT, after == before, why, first, answer)
+    context.judge(KEPT, after == before, why, first, *answers)
 
 
 @requirement(LINKED)

@@ -10,7 +10,7 @@ from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.signer import Kind, Signed
-from conformance.strictjson import Json, brief
+from conformance.strictjson import brief
 
 WORKER, UNSIGNED = "NT-RULE-053", "NT-RULE-039"
 # Members with which an answer of status 200 may refuse.
@@ -31,21 +31,14 @@ def work_forged(context: Context) -> None:
             told = post(context, result)
             why = f"a forged result: status {told.status}: {brief(told.body)}"
             context.judge(WORKER, not told.ok or _refuses(told), why, told)
-    for bare in _bare(context, made):
+    ways = [signatures.unsigned(made.body, instead) for instead in ("", None)]
+    if context.edition >= SEVENTH:
+        ways.append(signatures.without(made.body))
+    for bare in ways:
         if bare != made.body:
             answer = context.http.call("POST", made.path, json_body=bare)
             why = f"POST {made.path} without a signature: status {answer.status}"
             context.judge(UNSIGNED, not answer.ok, why, answer)
-
-
-def _bare(context: Context, made: Signed) -> list[Json]:
-    """Return a message with empty signatures, with null for them, and without their members."""
-    found = [signatures.unsigned(made.body, instead) for instead in ("", None)]
-    whole = made.body
-    if context.edition >= SEVENTH and isinstance(whole, dict):
-        kept = {name: value for name, value in whole.items() if found[1][name] == value}
-        found.append(kept)
-    return found
 
 
 def _judge_others(context: Context, made: Signed) -> None:

@@ -32,6 +32,19 @@ class LatestText:
         response.events = self.latest.events
 
 
+class TextBefore:
+    """A node that answers with the text of the request before."""
+
+    def __init__(self) -> None:
+        self.before: Any = None
+
+    def __call__(self, body: Any, response: Response) -> None:
+        """Give what was kept, and keep the text."""
+        own = response.json["text"]
+        response.json["text"] = own if self.before is None else self.before
+        self.before = own
+
+
 class OpenMeanwhile:
     """A node that serves the configuration to everybody while it makes a text."""
 
@@ -106,6 +119,7 @@ def prefixed(asked: Asked, response: Response) -> None:
 HTTP: list[tuple[str, Http]] = [
     ("NA-INF-047", inference(LatestText())),
     ("NA-INF-047", inference(LatestText(), stream=True)),
+    ("NA-INF-065", inference(TextBefore())),
     ("NA-AUTH-035", OpenMeanwhile()),
     ("NA-SANE-046", OneTime()),
     ("NA-WALLET-058", NotTheWhole()),

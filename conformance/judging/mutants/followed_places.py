@@ -15,7 +15,7 @@ from conformance.judging.mutants.followed_situations import HashElsewhere
 from conformance.judging.mutants.mixed_native import API, REQUEST, become, query_of
 from conformance.judging.toy.answers import Asked, Response, Sent, error
 from conformance.judging.toy.calls import CLOSEST
-from conformance.judging.toy.native import ARTIFACT, DIGEST, TIP
+from conformance.judging.toy.native import ARTIFACT, DIGEST, TIP, job_of, record_of
 from conformance.messages import LENGTH, WireField, encode_field
 
 CONFIG, STAKE = f"{API}/config", f"{API}/wallet/stake"
@@ -201,6 +201,17 @@ class ReadExpires:
                 response.json["status"] = "expired"
 
 
+def by_transaction(asked: Asked, response: Response) -> None:
+    """Find a request under the digest of its transaction, too."""
+    if asked.path != REQUEST:
+        return
+    digest = "fe" * 32
+    if query_of(asked).get("id") == digest:
+        become(response, Response(json=record_of(job_of(TIP, 0))))
+    if response.json.get("id") == job_of(TIP, 0):
+        response.json["transaction"] = digest
+
+
 HTTP: list[tuple[str, Http]] = [
     ("NA-INF-041", inference(StopLeft())),
     ("NA-AUTH-001", let_in("undefined".__eq__)),
@@ -216,6 +227,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NT-RULE-064", on(REQUEST, put("response", None))),
     ("NT-RULE-029", on(REQUEST, put("price_atoms", "0.003"))),
     ("NT-RULE-063", ReadExpires()),
+    ("NT-RULE-174", by_transaction),
     ("NA-AUTH-033", key_of_a_query),
     ("NA-AUTH-033", KeyOfAHeader()),
     ("NT-RULE-026", on("/api/network", lambda r: r.json.pop("latest_block_hash", None))),

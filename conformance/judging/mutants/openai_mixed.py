@@ -211,6 +211,13 @@ def only_the_last(body: Any, answer: Any) -> None:
     usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
 
 
+def read_from_the_end(body: Any, answer: Any) -> None:
+    """Say something about the last of several messages only."""
+    for choice in answer["choices"] if len(body["messages"]) > 1 else ():
+        said = body["messages"][-1]["content"].split()[: body.get("max_tokens")]
+        say(choice, " ".join(said))
+
+
 class Renamed:
     """Names another model from the second chat on."""
 
@@ -274,6 +281,7 @@ HTTP: list[tuple[str, Http]] = [
     ("OA-MIX-011", refused_nulls),
     ("OA-MIX-012", refused_defaults),
     ("OA-MIX-013", made(CHATS, only_the_last)),
+    ("OA-MIX-016", made(CHATS, read_from_the_end)),
     ("OA-MIX-014", made(CHATS, Renamed())),
     ("OA-MIX-015", streamed(of_another_kind)),
     ("OA-MODEL-105", of_its_own_time),

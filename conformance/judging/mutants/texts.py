@@ -84,6 +84,12 @@ def by_ends(sent: Sent) -> Sent:
     return authorized(sent) if fits else sent
 
 
+def longer_on_inference(sent: Sent) -> Sent:
+    """Take what begins with a token for it, where a text is generated."""
+    longer = sent.header("Authorization").startswith(f"{VALID}-")
+    return authorized(sent) if longer and sent.target == INFERENCE else sent
+
+
 def any_method(sent: Sent) -> Sent:
     """Serve the status whatever the method is."""
     return replace(sent, method="GET") if sent.target == STATUS else sent
@@ -251,6 +257,7 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-AUTH-050", Sending(slash_open)),
     ("NA-AUTH-050", Sending(method_open)),
     ("NA-AUTH-051", Sending(by_cookie)),
+    ("NA-AUTH-054", Sending(longer_on_inference)),
     ("NA-ROUTE-019", LastOfConnection()),
     ("NA-ROUTE-030", Sending(no_query)),
     ("NA-ERR-060", of_error(details=["prompt"])),
