@@ -34,6 +34,10 @@ TRIES, BUSY = 3, 503
 QUERIES = ("_=1", "debug=1")
 # Routes that are asked with a method that they have not.
 POSTED = (*OPEN_READS, *AUTH_READS)
+OUTSIDE = (
+    "/api/training/global", "/api/training/verify", "/api/network", "/api/blocks", "/api/model",
+    "/api/validators", "/api/inference", "/api/training",
+)  # fmt: skip
 ACTED = ("/inference", "/wallet/send", "/wallet/stake", "/wallet/unstake")
 
 
@@ -151,7 +155,8 @@ def _members(document: Json, path: str = "") -> set[tuple[str, str]]:
 def methods_absent(context: Context) -> None:
     """POST and DELETE where the document shows a GET only, and GET where it shows a POST.
 
-    From edition 7 on PUT, PATCH and DELETE, too, of all that the document shows another method of.
+    From edition 7 on PUT, PATCH and DELETE, too, of all that the document shows another method of,
+    and POST and DELETE of what is open outside of the node API.
     """
     if context.edition < SIXTH:
         raise Skipped("later editions ask for it")
@@ -164,8 +169,11 @@ def methods_absent(context: Context) -> None:
         asked += [("PUT", path, empty) for path in (*reads, *ACTED)]
         asked += [("PATCH", path, empty) for path in reads if path != CONFIG.path]
         asked += [("DELETE", resource.path, empty) for resource in AUTH_READS]
-    for method, path, body in (*asked, *(("GET", path, None) for path in ACTED)):
-        answer = context.http.call(method, API + path, credential=token, json_body=body)
+    asked = [(method, API + path, body) for method, path, body in asked]
+    if context.edition >= SEVENTH:
+        asked += [(method, path, empty) for method in ("POST", "DELETE") for path in OUTSIDE]
+    for method, path, body in (*asked, *(("GET", API + path, None) for path in ACTED)):
+        answer = context.http.call(method, path, credential=token, json_body=body)
         if answer.status < 500 and answer.status != TOO_MANY:
             why = f"{method} {path} is answered with status {answer.status}"
             context.judge(METHOD, not answer.ok, why, answer)

@@ -35,6 +35,7 @@ CANDIDATES, FEW_CANDIDATES, MANY_CANDIDATES = "NA-INF-057", 50, (200, 1000)
 FRAME, OTHER = "Tell me what you know of {} in a word", "Once upon a time, in a word"
 LONG_FRAME = "Please tell me, as somebody who has read much, what you know of {}; do it"
 ENDING = " in a few plain words that everybody understands"
+SHORT_FRAME, LEAST_ENDING = "What is {}", ", will you please"
 WITHIN = ("the sea", "mathematics", "bread and salt", "trains in winter")
 # What is one and 44 in a byte, and in two bytes one; and round numbers.
 NUMBERS = {
@@ -155,9 +156,32 @@ def prompts_beyond(context: Context) -> None:
     """POST /inference with prompts that begin and end alike, and with one that only ends so."""
     if context.edition < FIFTH:
         raise Skipped("later editions ask for it")
+    if context.edition >= SEVENTH:
+        _judge_ending(context)
     _judge_within(context, FRAME, OTHER)
     if context.edition >= SIXTH:
         _judge_within(context, LONG_FRAME + ENDING, OTHER + ENDING)
+
+
+def _judge_ending(context: Context) -> None:
+    """Rule on long prompts with one text that end alike, where short ones that do so have more.
+
+    So the model looks farther back than they are alike.
+    """
+    texts, shown = list[set[str]](), list[Answer]()
+    for frame in (SHORT_FRAME, LONG_FRAME):
+        prompts = [f"{frame.format(what)}{LEAST_ENDING}" for what in WITHIN]
+        answers = [
+            context.infer({"prompt": prompt, "max_tokens": SOME, "temperature": 0})
+            for prompt in prompts
+        ]
+        texts.append({_text(answer) for answer in answers})
+        shown = answers
+        if "" in texts[-1]:
+            return
+    if len(texts[0]) == len(WITHIN):
+        why = f"{len(WITHIN)} long prompts that end alike have one text, and short ones do not"
+        context.judge(WHOLE_PROMPT, len(texts[1]) > 1, why, *shown)
 
 
 def _judge_within(context: Context, frame: str, other: str) -> None:

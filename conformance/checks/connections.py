@@ -6,6 +6,8 @@ target may end a connection after any answer; what was not answered then shows n
 """
 
 import random
+from contextlib import closing, suppress
+from urllib.parse import urlsplit
 
 from conformance.catalogue import Effect
 from conformance.checks.auth import INVENTED, OPEN_READS
@@ -17,6 +19,7 @@ from conformance.editions import FOURTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import ANONYMOUS, Credential
 from conformance.httpwire import Answer
+from conformance.idle import connection_to
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief
 
@@ -246,9 +249,9 @@ def _judge_after_many(context: Context, asked: Asked, resource: Resource) -> Non
 
 # -- connections that end --------------------------------------------------------------------------
 
-SAID = "NA-ROUTE-038"
+SAID, BODILESS = "NA-ROUTE-038", "NA-ROUTE-039"
 # So many requests go over one connection.
-BOTH = 2
+BOTH, SOME = 2, 4096
 
 
 @requirement(SAID)
@@ -281,3 +284,34 @@ def _judge_end(context: Context, refused: Asked, good: Asked) -> None:
     method, path = refused[:2]
     why = f"the connection ends behind {method} {path} with status {answers[0].status}"
     context.fails(SAID, f"{why}, {TRIES} times, and no answer has Connection: close", *answers)
+
+
+@requirement(BODILESS)
+def heads_answered(context: Context) -> None:
+    """HEAD open routes, each on a connection of its own that ends behind the answer."""
+    if context.edition < SEVENTH:
+        raise Skipped("later editions ask for it")
+    for resource in OPEN_READS:
+        path = f"{API}{resource.path}"
+        answer = context.http.call("HEAD", path)
+        if not answer.ok:
+            continue
+        bodies = [_behind_head(context, path) for _ in range(2)]
+        why = f"behind the header of an answer to HEAD {path} there is {brief(bodies[0])}"
+        context.judge(BODILESS, not all(bodies), why, answer)
+
+
+def _behind_head(context: Context, path: str) -> bytes:
+    """Return what comes behind the header, which a client takes for the next answer."""
+    parts, got = urlsplit(context.target.url), b""
+    if context.http.idle is not None:
+        # A target may serve one connection at a time.
+        context.http.idle.close()
+    connection = connection_to(parts, context.target.timeout_s)
+    lines = (f"HEAD {parts.path}{path} HTTP/1.1", f"Host: {parts.netloc}", "Connection: close")
+    with suppress(OSError), closing(connection):
+        connection.connect()
+        connection.sock.sendall("\r\n".join([*lines, "", ""]).encode())
+        while more := connection.sock.recv(SOME):
+            got += more
+    return got.partition(b"\r\n\r\n")[2]

@@ -37,6 +37,8 @@ AGAIN = (
     "wallet-poor", "wallet-afterwards", "money-sent", "money-staked", "money-bodies", "memo-kept",
     "history-later", "layers-sane", "config-sane", "grpc-port",
 )  # fmt: skip
+# What later editions add.
+ALSO = ("inference-refused", "config-patch", "config-patch-refused")
 
 
 @requirement("NA-AUTH-036", "NA-AUTH-039", POOR, READS)
@@ -55,7 +57,7 @@ def mixed_accounts(context: Context) -> None:
         _judge_changes(context)
         _judge_poor(context)
     target, wrong = context.target.of_second(), list[Finding]()
-    for name in AGAIN:
+    for name in (*AGAIN, *(ALSO if context.edition >= SEVENTH else ())):
         wrong += run_again(context, name, "with the second token", target)
     why = told_of(wrong)
     context.judge("NA-AUTH-036", not why, why)

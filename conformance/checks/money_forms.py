@@ -12,14 +12,14 @@ from conformance.checks.node_sanity import FAILED
 from conformance.checks.payments import REFUSED, fee_of, require_budget
 from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 from conformance.strictjson import Json, brief, is_number
 
 VAST, FAILING, NAMED = "NA-ERR-040", "NA-ERR-041", "NA-WALLET-087"
-EXPONENT, NO_JSON = "NA-WALLET-088", "NA-WALLET-089"
+EXPONENT, NO_JSON, DECIMALS = "NA-WALLET-088", "NA-WALLET-089", "NA-WALLET-096"
 SEND, STAKE, UNSTAKE = "/wallet/send", "/wallet/stake", "/wallet/unstake"
 # A little above a number of 32 or 64 bits, as micro-units, cents, nano-units and hundredths of
 # a millionth: what is left when it is cut is next to nothing.
@@ -28,6 +28,8 @@ SIZES = (4295.0, 42_949_673.0, 18_446_744_074.0, 184_467_440_738.0, 18_446_744_0
 FEW = 1.0
 # A whole unit, as JSON may write it too.
 WRITTEN = "10.0E-1"
+# Less than a millionth, in nine decimals.
+DUST = 1.23e-7
 # Names for whoever pays, or for whose balance it is.
 NAMES = ("from", "sender", "account", "address", "from_address")
 
@@ -131,6 +133,27 @@ def money_exponents(context: Context) -> None:
         plain = send("1")
         why = f"an amount of 1 is sent, and one of {WRITTEN} has status {sent.status}"
         context.judge(EXPONENT, not plain.ok, why, plain, sent)
+
+
+@requirement(DECIMALS)
+def money_decimals(context: Context) -> None:
+    """POST /wallet/send an amount to the account itself with more decimals than most nodes keep."""
+    if context.edition < SEVENTH:
+        raise Skipped("later editions ask for it")
+    first = context.target.valid
+    before = read_money(context, first)
+    address = before.document.get("address")
+    if not isinstance(address, str) or before.available < 2 * AMOUNT:
+        raise Skipped("there is no address, or too little is available")
+    require_budget(context, AMOUNT)
+    body: dict[str, Json] = {"to": address, "amount": AMOUNT + DUST, "memo": MEMO}
+    sent = context.api("POST", SEND, credential=first, json_body=body)
+    context.budget.charge(fee_of(sent) if sent.ok else 0.0)
+    told = (sent.json_object() or {}).get("amount")
+    if sent.status in REFUSED or (sent.ok and is_number(told)):
+        held = not sent.ok or abs(float(str(told)) - AMOUNT - DUST) < DUST / 10
+        why = f"a transfer of {AMOUNT + DUST:.9f} has the amount {brief(told)} in the result"
+        context.judge(DECIMALS, held, why, sent)
 
 
 @requirement(NO_JSON)

@@ -15,14 +15,15 @@ from conformance.checks.mixed_pairs import every_pair
 from conformance.checks.native import native_get
 from conformance.checks.native_documents import numbers_of, read
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httprequest import ANONYMOUS
 from conformance.httpwire import Answer
 from conformance.registry import requirement
 
-ITSELF = "NT-RULE-149"
-PAGE, TRIES, ROUNDS = 12, 3, 2
+ITSELF, SERVED = "NT-RULE-149", "NT-RULE-175"
+BUSY, LARGE = (429, 503), "/api/blocks?limit=100"
+PAGE, TRIES, ROUNDS, FEW = 12, 3, 2, 8
 # So many are read on one connection, and others for so long.
 KEPT, LONG_S = 24, 0.3
 # A key that nobody has, but for whoever has drawn it.
@@ -50,7 +51,7 @@ def _asked(context: Context) -> list[str]:
     return [*found, "/network/genesis.json", "/api/validators"]
 
 
-@requirement(ITSELF)
+@requirement(ITSELF, SERVED)
 def native_at_once(context: Context) -> None:
     """GET resources that do not change: alone, in turn on one connection, and all at once."""
     if context.edition < SIXTH:
@@ -76,6 +77,22 @@ def native_at_once(context: Context) -> None:
         context.fails(ITSELF, why, alone[path], answer)
     if not seen:
         context.holds(ITSELF, *list(alone.values())[:2])
+    if context.edition >= SEVENTH:
+        _judge_served(context, [LARGE] * FEW)
+
+
+def _judge_served(context: Context, paths: list[str]) -> None:
+    """Rule on a few reads that are refused when they come together, and not alone."""
+    for _ in range(TRIES * ROUNDS):
+        with context.http.gate.holding(len(paths)), ThreadPoolExecutor(len(paths)) as pool:
+            answers = list(pool.map(lambda path: context.http.call("GET", path), paths))
+        alone = [context.http.call("GET", path) for path in paths]
+        refused = [answer.status for answer in answers if answer.status in BUSY]
+        if refused or any(answer.status in BUSY for answer in alone):
+            break
+    held = not refused or any(answer.status in BUSY for answer in alone)
+    why = f"{len(refused)} of {len(paths)} reads at the same time have status {refused[:1]}"
+    context.judge(SERVED, held, why, *answers[:2])
 
 
 def _others(context: Context, alone: dict[str, Answer]) -> dict[str, tuple[str, Answer]]:
@@ -110,7 +127,7 @@ def _note(
     """Note an answer that is not the one alone, which is read again: it may have changed."""
     path, how, answer = seen
     # It may be too much at once.
-    if answer.body == alone[path].body or answer.status in (429, 503):
+    if answer.body == alone[path].body or answer.status in BUSY:
         return
     now = context.http.call("GET", path)
     if now.body == alone[path].body:

@@ -25,6 +25,10 @@ def peer_watch(context: Context) -> None:
             wrong = [link for link in peer.posts[PEER].http.links if link.http2]
             if wrong:
                 context.fails("CL-PORT-001", "gRPC was spoken to the HTTP port, and to no other")
+            for offset, tap in peer.beside.items():
+                if any(link.http2 for link in tap.links):
+                    why = f"gRPC was spoken to the HTTP port plus {offset}, and not plus 1000"
+                    context.fails("CL-PORT-001", why)
             raise Skipped(
                 f"no call came within {peer.patience.first_s:g} s: is {peer.url} the node's peer?"
             )

@@ -20,7 +20,7 @@ from conformance.checks.money import TRIES, Comparison
 from conformance.checks.passes import fresh_id
 from conformance.checks.peering import shown, watched
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.grpcwire import Reply
 from conformance.peer import requests
@@ -34,6 +34,7 @@ AT_ONCE = "PL-BWD-026"
 PASSES = 2
 # Endings of identifiers: longer than a digest, and beyond ASCII.
 ENDING = "-\u00e9\u65e5\U0001f642-" + "x" * 300
+LETTERS = "-AbC"
 # Which gradients are turned round, of passes one after another.
 TURNED = (False, False, True, True)
 
@@ -107,7 +108,8 @@ def _note_own(sender: Sender, compared: Comparison) -> None:
 
 
 def _note_named(sender: Sender, compared: Comparison) -> None:
-    ids = {"session_id": fresh_id() + ENDING, "request_id": fresh_id() + ENDING}
+    ending = ENDING + (LETTERS if sender.context.edition >= SEVENTH else "")
+    ids = {"session_id": fresh_id() + ending, "request_id": fresh_id() + ending}
     before = len(sender.context.peer.watch.calls)
     named, passed = sender.send(**ids)
     reply = send_gradients(sender.context, named, passed)

@@ -113,6 +113,9 @@ def without_answer(context: Context) -> None:
         why = f"its refund is of block {brief(heights)}, and its block expiry {made.expires}"
         # Whether the last block in which it is good is that one or the one before is not said.
         context.judge(EARLY, not heights or min(heights) + 1 >= made.expires, why, looked)
+        if context.edition >= SEVENTH and made.expires and heights:
+            held = min(heights) < made.expires + LATE_BLOCKS
+            context.judge(REFUNDED, held, why, begun.sent, looked)
         _judge_returned(context, made, record, looked)
     other = None
     if begun.other is not None:

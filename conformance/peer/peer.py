@@ -8,7 +8,7 @@ peer waits on it; tests replace it by one that moves only when the toy has done 
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -26,9 +26,12 @@ from conformance.peer.answers import (
     node_id,
 )
 from conformance.peer.post import Post
-from conformance.peer.tap import Link
+from conformance.peer.tap import Link, Tap
 from conformance.peer.watch import BYSTANDER, DHT, NEIGHBOUR, PEER, Call, Watch
 from conformance.target import GRPC_PORT_OFFSET
+
+# By how much a node may be wrong about where gRPC is, as seen from the HTTP port.
+BESIDE = (1, 10, 100, 999, 1001, 10_000)
 
 
 class Time:
@@ -117,6 +120,8 @@ class Peer:
         own = setup.ident or node_id("peer")
         ident = own if self._behind is None else self._behind.node_id(10)
         self.posts: dict[str, Post] = {}
+        # What listens where a node may think that the peer's gRPC port is, by how far that is off.
+        self.beside: dict[int, Tap] = {}
         try:
             self._take_ports()
         except OSError:
@@ -135,6 +140,12 @@ class Peer:
         to = (http.hostname or "", http.port or 80) if http else None
         for name, port in ((PEER, self.setup.port), (NEIGHBOUR, 0), (BYSTANDER, 0)):
             self.posts[name] = self._post(name, port, to if name == PEER else None)
+        for offset in BESIDE if self.setup.told else ():
+            with suppress(OSError, OverflowError):
+                port = self.posts[PEER].port + offset
+                self.beside[offset] = Tap(
+                    self.setup.host, port, lambda link: None, self.time.now, self.watch.noticed
+                )
 
     def _post(self, name: str, port: int, http: tuple[str, int] | None) -> Post:
         def answer(call: Call) -> Answer:
@@ -155,6 +166,8 @@ class Peer:
         """Serve."""
         for post in self.posts.values():
             post.start()
+        for tap in self.beside.values():
+            tap.start()
         return self
 
     def __exit__(self, *error_info: object) -> None:
@@ -162,6 +175,8 @@ class Peer:
         self._stop()
 
     def _stop(self) -> None:
+        for tap in self.beside.values():
+            tap.stop()
         for post in self.posts.values():
             post.stop()
         if self._behind is not None:

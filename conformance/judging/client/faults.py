@@ -59,6 +59,7 @@ def rules() -> Iterator[Fault]:
     repeating = (*ALL, "NOT_FOUND", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED")
     for requirement, name, manners in (
         ("CL-PORT-001", "calls the HTTP port", replace(sound, port_offset=0)),
+        ("CL-PORT-001", "calls the HTTP port plus 1001", replace(sound, port_offset=1001)),
         ("CL-DHT-001", "an ID of 16 bytes", replace(sound, id_bytes=16)),
         ("CL-DHT-002", "another ID at each beat", replace(sound, same_id=False)),
         ("CL-DHT-003", "a target of 8 bytes", replace(sound, target_bytes=8)),

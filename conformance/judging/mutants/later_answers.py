@@ -153,6 +153,34 @@ class OneAtATime:
             response.__dict__.update(error(500, "INTERNAL", "something went wrong").__dict__)
 
 
+class FewAtATime:
+    """Refuses to read the blocks for more than two at the same time."""
+
+    def __init__(self) -> None:
+        self.places = threading.Semaphore(2)
+
+    def __call__(self, asked: Asked, response: Response) -> None:
+        """Take a moment for it."""
+        if asked.path != "/api/blocks":
+            return
+        if self.places.acquire(blocking=False):
+            time.sleep(TAKES_S)
+            self.places.release()
+        else:
+            response.__dict__.update(error(503, "BUSY", "read later").__dict__)
+
+
+def body_of_head(asked: Asked, response: Response) -> None:
+    """Send the body in an answer to HEAD, too."""
+    response.with_head = asked.path.startswith(API)
+
+
+def to_the_millionth(asked: Asked, response: Response) -> None:
+    """Round the amount of a transfer."""
+    if asked.path == SEND and response.status == 200:
+        response.json["amount"] = round(response.json["amount"], 6)
+
+
 def no_twelve(asked: Asked, response: Response) -> None:
     """Have no page of twelve blocks."""
     if asked.path == "/api/blocks" and "limit=12" in asked.query:
@@ -234,6 +262,9 @@ HTTP: list[tuple[str, Http]] = [
     ("NA-SSE-027", events(streamed_otherwise)),
     ("NA-ROUTE-035", Tripped()),
     ("NA-ROUTE-036", OneAtATime()),
+    ("NA-ROUTE-039", body_of_head),
+    ("NA-WALLET-096", to_the_millionth),
+    ("NT-RULE-175", FewAtATime()),
     ("NT-PAGE-025", no_twelve),
     ("NA-ERR-064", OnlyKnown()),
     ("NA-AUTH-036", first_may_stream),

@@ -22,6 +22,8 @@ class Response:
     delay_s: float = 0.0
     # So long the connection of a body without a length is kept open behind it.
     held_s: float = 0.0
+    # Whether the body follows the header of an answer to HEAD, too.
+    with_head: bool = False
     cut: bool = False
     reset: bool = False
 

@@ -67,7 +67,7 @@ def _handler(node: ToyNode) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             with suppress(BrokenPipeError, ConnectionResetError):
                 # A client that does not wait for a slow answer has closed the connection.
-                if self.command != "HEAD":
+                if self.command != "HEAD" or response.with_head:
                     self.wfile.write(body)
                 time.sleep(response.held_s)
             if response.cut:
