@@ -14,7 +14,7 @@ from conformance.checks.payments import fee_of, require_budget
 from conformance.checks.stream import LONG
 from conformance.checks.wallet import AMOUNT, MEMO
 from conformance.context import API, Context
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.httprequest import Credential
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -23,6 +23,7 @@ from conformance.strictjson import Json, is_number
 
 # So few tokens cost something, too.
 SHORT, AFTER = 8, "NA-WALLET-070"
+NOWHERE = "/not-in-the-document"
 Body = dict[str, Json]
 
 
@@ -55,6 +56,40 @@ def charged_alike(context: Context) -> None:
         _judge_after(context, {**plain, "max_tokens": SHORT})
     if context.edition >= SIXTH:
         _judge_behind(context, {**plain, "max_tokens": SHORT})
+    if context.edition >= SEVENTH:
+        _judge_directly(context, {**plain, "max_tokens": SHORT})
+
+
+def _judge_directly(context: Context, body: Body) -> None:
+    """Rule on generations of which the request before, with nothing in between, was refused."""
+    first = context.target.valid
+    refused: dict[str, Callable[[], Answer]] = {
+        "a refused one": partial(
+            context.api, "POST", "/inference", credential=first, json_body={"max_tokens": 1}
+        ),
+        "one with no valid token": partial(context.infer, body, credential=INVENTED),
+        "a path that is not there": partial(context.api, "GET", NOWHERE),
+    }
+    for name, ask in refused.items():
+        free = list[tuple[Answer, Answer]]()
+        for _ in range(TRIES):
+            usual = taken(context, body, first)
+            if usual is None or usual[1] <= EXACT:
+                # Nothing is charged, or not at once.
+                break
+            before = read_money(context, first)
+            asked, answer = ask(), context.infer(body)
+            context.budget.charge(_cost_of(answer), SHORT)
+            lost = before.available - read_money(context, first).available
+            if not answer.ok or asked.ok:
+                break
+            if lost > EXACT:
+                context.holds(AFTER, asked, answer)
+                break
+            free.append((asked, answer))
+        if len(free) == TRIES:
+            why = f"a generation is charged at once, not directly behind {name}"
+            context.fails(AFTER, why, *free[-1])
 
 
 def _judge_after(context: Context, body: Body) -> None:

@@ -12,7 +12,7 @@ from itertools import product
 
 from conformance.checks.config import changeable, flat, nested, patch, read_config, restore
 from conformance.checks.history import newest
-from conformance.checks.money import EXACT, read_money, staked
+from conformance.checks.money import EXACT, read_money, stake_unit, staked
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.wallet import AMOUNT, DAYS
 from conformance.context import Context
@@ -35,7 +35,7 @@ UNITS = ("days", "amount", "units", "number", "id", "address")
 ATOM = 1e-6
 DIGITS = range(101, 1000)
 # A stake may have to be as large as this.
-STAKED, UNIT = 10.0, 1.5
+STAKED = 10.0
 
 
 def wrapped(drawn: random.Random, value: Json) -> list[Json]:
@@ -65,11 +65,11 @@ def money_wrapped(context: Context) -> None:
         raise Skipped(f"POST {SEND} was answered with status {control.status}")
     _judge_lacking(context, {"to": own, "amount": amounts[0], "memo": "a word"})
     if context.edition >= SIXTH:
-        # Later editions have a whole unit staked, which a reader may take where none is named.
-        least = UNIT if context.edition >= SEVENTH else AMOUNT
-        if money.staked < least:
+        if context.edition >= SEVENTH:
+            stake_unit(context, account)
+        if money.staked < AMOUNT:
             with suppress(Skipped):
-                staked(context, account, least=least if context.budget.left > least else AMOUNT)
+                staked(context, account)
         lacking: tuple[tuple[str, Body], ...] = (STAKE, {"duration_days": DAYS}), (UNSTAKE, {})
         for path, body in lacking:
             answer = _post(context, path, body, AMOUNT)

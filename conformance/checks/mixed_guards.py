@@ -52,6 +52,11 @@ SWITCHED = Written(others=(
     ("X-Debug", "1"), ("X-Test", "1"), ("X-Admin", "true"), ("X-Internal", "true"),
     ("X-Internal-Request", "1"), ("X-Forwarded-Host", "localhost"), ("X-User", "admin"),
 ))  # fmt: skip
+OF_BROWSERS = Written(
+    accept="text/html,application/xhtml+xml;q=0.9,*/*;q=0.8",
+    others=(("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0)"),
+            ("Sec-Fetch-Mode", "navigate"), ("Origin", "http://localhost")),
+)  # fmt: skip
 TOKEN_NAMES = ("token", "access_token", "auth_token", "authorization", "api_key", "key")
 TRUSTED = Written(others=(
     ("X-API-Key", FORGED), ("X-Auth-Token", FORGED), ("X-Access-Token", FORGED),
@@ -117,6 +122,8 @@ def _forged(context: Context, *, switched: bool) -> list[Asked]:
     queries = (*ELSEWHERE, *SWITCHES) if later else ELSEWHERE
     found = [replace(asked, query=query) for asked, query in product(bare, queries)]
     headers = (TRUSTED, SWITCHED) if later else (TRUSTED,)
+    if switched and context.edition >= SEVENTH:
+        headers = (*headers, OF_BROWSERS)
     found += [replace(asked, written=written) for asked, written in product(bare, headers)]
     # Whether a body is read as JSON, its type may say.
     changes = [asked for asked in bare if asked.body is not None]

@@ -27,6 +27,8 @@ from conformance.shapes import lookup
 from conformance.strictjson import Json, brief, is_number
 
 TRIES = 3
+# More than a whole unit.
+UNIT = 1.5
 # One transfer does not show what every second one does.
 ENOUGH = 2
 SOONEST_S, SETTLES_AFTER_S = 0.05, 0.2
@@ -287,6 +289,16 @@ def staked(
             break
     left = context.budget.left
     raise Skipped(f"no stake of up to {left:g}, what is left of the budget, is accepted")
+
+
+def stake_unit(context: Context, credential: Credential) -> None:
+    """Have more than a whole unit staked, where the budget allows it.
+
+    A reader may take a unit for what names no amount, and of too little nothing is unstaked.
+    """
+    if context.budget.left > UNIT and read_money(context, credential).staked < UNIT:
+        with suppress(Skipped):
+            staked(context, credential, least=UNIT)
 
 
 @requirement(

@@ -7,11 +7,11 @@ nothing but the value is at fault. What is accepted wrongly moves the smallest a
 from contextlib import suppress
 
 from conformance.checks.history import newest
-from conformance.checks.money import eventually, read_money, staked
+from conformance.checks.money import eventually, read_money, stake_unit, staked
 from conformance.checks.node_sanity import FAILED
 from conformance.checks.wallet import AMOUNT, DAYS, MEMO
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -43,6 +43,10 @@ LENIENT: tuple[tuple[str, Body], ...] = (
 # Nothing at all; and stakes are of an amount that the target takes. Since this edition.
 NOTHING: tuple[tuple[str, Body], ...] = ((UNSTAKE, {"amount": None}),)
 NOTHING_SINCE = 4
+# What a reader may take for one. Since edition 7.
+ONES: tuple[tuple[str, Body], ...] = (
+    (STAKE, {"amount": True}), (UNSTAKE, {"amount": True}), (STAKE, {"duration_days": True}),
+)  # fmt: skip
 
 
 @requirement("NA-WALLET-040", "NA-WALLET-041", "NA-WALLET-042", "NA-WALLET-044")
@@ -61,6 +65,9 @@ def money_bodies(context: Context) -> None:
     impossible, lenient = IMPOSSIBLE, LENIENT
     if context.edition >= NOTHING_SINCE:
         lenient += NOTHING
+        if context.edition >= SEVENTH:
+            lenient += ONES
+            stake_unit(context, context.target.second)
         # Too small a stake would be refused whatever else is in it.
         with suppress(Skipped):
             good[STAKE]["amount"] = staked(context, context.target.second)[2]

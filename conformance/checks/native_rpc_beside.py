@@ -20,8 +20,8 @@ STATUS, BLOCK, BOUNDS, POWERS = "NT-RULE-150", "NT-RULE-151", "NT-RULE-152", "NT
 ENGINE, CALLED = "NT-RULE-154", "NT-RULE-095"
 # No process of a node is so many blocks behind another one.
 APART = 3
-HEIGHTS = ("sync_info.latest_block_height", "latest_block_height")
-HASHES = ("sync_info.latest_block_hash", "latest_block_hash")
+HEIGHTS = ("sync_info.latest_block_height", "latest_block_height", "height")
+HASHES = ("sync_info.latest_block_hash", "latest_block_hash", "hash")
 OF_BLOCK = ("block.header.height", "header.height", "height")
 CHAIN_OF_BLOCK = ("block.header.chain_id", "header.chain_id", "chain_id")
 POWER = ("validators[].voting_power", "validators[].power")

@@ -14,6 +14,8 @@ from conformance.strictjson import Json, brief
 
 DEFAULT = "OA-MIX-012"
 LIMIT = 10
+# Without a temperature, with its default, and with the least one.
+SAMPLED: tuple[dict[str, Json], ...] = {}, {"temperature": 1}, {"temperature": 0}
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,36 @@ def judge_choices(speaker: Speaker) -> None:
     context.judge(kind.ident(109), not cut, why, plain.answer, three.answer)
 
 
+def judge_sampled(speaker: Speaker) -> None:
+    """Rule on texts that are always the same without a temperature, and otherwise with its default.
+
+    Either those with the default are others each time, or those without are those of 0.
+    """
+    seen = set[str]()
+    for _ in range(2):
+        plain, named, greedy = ([_sampled(speaker, one) for _ in range(TRIES)] for one in SAMPLED)
+        texts, defaults, least = (
+            {text for one in some for text in one.texts} for some in (plain, named, greedy)
+        )
+        seen |= texts
+        unlike = len(texts) == 1 and not texts & defaults
+        # A model may say the same each time, and a server may refuse it.
+        if not unlike or not defaults or (len(defaults) < TRIES and texts != least):
+            return
+    why = f"without a temperature there is always the text {brief(sorted(seen))}, and with"
+    why = f"{why} temperature 1 {brief(sorted(defaults))}"
+    speaker.context.judge(DEFAULT, len(seen) > 1, why, plain[0].answer, named[0].answer)
+
+
+def _sampled(speaker: Speaker, more: dict[str, Json]) -> Texts:
+    return _texts(speaker, {"temperature": None, **more})
+
+
 def _texts(speaker: Speaker, more: dict[str, Json]) -> Texts:
     """Ask with temperature 0; without any texts if the server refuses it."""
     body = {"model": openai.model_of(speaker.context), **speaker.kind.asked, **more}
-    body |= {"max_tokens": LIMIT, "temperature": 0}
+    body = {"temperature": 0, **body, "max_tokens": LIMIT}
+    body = {name: value for name, value in body.items() if value is not None}
     answer = openai.generate(speaker.context, speaker.kind.path, body)
     choices = choices_of(answer.json_object() or {}) if answer.ok else []
     return Texts(answer, strings(choices, speaker.kind.text), strings(choices, "finish_reason"))

@@ -16,7 +16,7 @@ from dataclasses import replace
 from conformance.checks import openai
 from conformance.checks.effects import letters
 from conformance.checks.money import TRIES, Comparison
-from conformance.checks.openai_choices import judge_choices
+from conformance.checks.openai_choices import judge_choices, judge_sampled
 from conformance.checks.openai_conversation import EARLIER, OPENINGS, judge_conversation
 from conformance.checks.openai_said import SAID, Said, Speaker, stops_of
 from conformance.checks.openai_stream import Asked
@@ -341,6 +341,7 @@ def _judge_as_left_out(speaker: Speaker) -> None:
         speaker.context.judge(ident, answer.ok and same, why, plain.answer, answer)
     if speaker.context.edition >= SEVENTH:
         judge_choices(speaker)
+        judge_sampled(speaker)
 
 
 def _judge_prompt_tokens(speaker: Speaker) -> None:

@@ -17,6 +17,7 @@ from conformance.checks.peering import (
     watched,
 )
 from conformance.context import Context
+from conformance.editions import SEVENTH
 from conformance.findings import Skipped
 from conformance.peer import requests
 from conformance.peer.answers import Answer, Refusal
@@ -30,6 +31,8 @@ WINDOW_S = 1.0
 MAX_IN_WINDOW = 8
 # A deadline that was raised is longer by more than clocks and connections make it.
 RAISED = 1.05
+# So soon after it a call is an attempt to make one that has failed.
+AGAIN_S = 2.0
 
 
 def _fail(context: Context, code: str, operations: tuple[str, ...]) -> tuple[list[Call], bool]:
@@ -104,9 +107,14 @@ def peer_exhausted(context: Context) -> None:
 @requirement(LATE, *requests.PROVES)
 def peer_deadline(context: Context) -> None:
     """Answer DEADLINE_EXCEEDED, and see whether the node gives the peer more time or leaves it."""
-    need_work(context)
+    works = _work_or_anything(context)
+    if not works and context.edition < SEVENTH:
+        need_work(context)
+    usual = list(context.peer.watch.calls)
     with watched(context):
-        calls, _ = _fail(context, "DEADLINE_EXCEEDED", WORK)
+        calls, _ = _fail(context, "DEADLINE_EXCEEDED", works)
+        if not works:
+            calls = _tried_again(usual, calls)
         seen: dict[tuple[str, str], Call] = {}
         for call in calls:
             first = seen.setdefault(call.identity, call)
@@ -118,6 +126,30 @@ def peer_deadline(context: Context) -> None:
                 context.fails(LATE, why, *shown([first, call]))
                 return
         context.holds(LATE, *shown(calls[:3]))
+
+
+def _tried_again(usual: list[Call], failed: list[Call]) -> list[Call]:
+    """Return the failed calls that came again at once, as they never do where none has failed.
+
+    Raises `Skipped` if there are none: what a node asks of its peers from time to time is no
+    attempt of what has failed.
+    """
+    often = {later.operation for first, later in _close(usual) if first.code == "OK"}
+    found = [call for pair in _close(failed) for call in pair if call.operation not in often]
+    if not found:
+        raise Skipped("the node tries no call again, or makes the same ones often")
+    return found
+
+
+def _close(calls: list[Call]) -> list[tuple[Call, Call]]:
+    """Return the pairs of calls that are the same, one soon after the other."""
+    found, latest = list[tuple[Call, Call]](), dict[tuple[str, str], Call]()
+    for call in calls:
+        before = latest.get(call.identity)
+        if before is not None and call.at - before.at < AGAIN_S:
+            found.append((before, call))
+        latest[call.identity] = call
+    return found
 
 
 @requirement(ABSENT, *requests.PROVES)

@@ -22,7 +22,7 @@ from conformance.checks.signed_requests import (
     state_of,
 )
 from conformance.context import Context
-from conformance.editions import FIFTH, SIXTH
+from conformance.editions import FIFTH, SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -30,21 +30,30 @@ from conformance.signer import Kind, NotSigned, Signed, ask
 from conformance.strictjson import brief
 
 FORGED, FOREIGN, LATE, TOLD = "NT-RULE-046", "NT-RULE-047", "NT-RULE-048", "NT-RULE-090"
+USED = "NT-RULE-176"
 
 
-@requirement(FORGED, FOREIGN, LATE, TOLD)
+@requirement(FORGED, FOREIGN, LATE, TOLD, USED)
 def signed_wrongly(context: Context) -> None:
-    """Broadcast requests with another signature, for another chain, and past their expiry."""
+    """Broadcast requests with another signature, for another chain, and past their expiry.
+
+    One more has the nonce of a sound one, as a signer makes it that asks the node for the next.
+    """
     kinds = {FORGED: Kind.FORGED, FOREIGN: Kind.FOREIGN, LATE: Kind.EXPIRED}
     found = [(ident, _try_wrong(context, kind)) for ident, kind in kinds.items()]
     # Where not even a sound one is accepted, it shows nothing that others are not.
     control = sign(context, Kind.REQUEST)
+    # Signed for the same state of the account, so under the same nonce.
+    twin = sign(context, Kind.REQUEST) if context.edition >= SEVENTH else None
     answer = post(context, control)
     if is_refused(answer):
         raise Skipped(f"a sound request is refused too: {brief(answer.body)}")
     context.budget.charge(control.cost / ATOMS)
     if context.edition >= FIFTH:
         _judge_borrowed(context, control)
+    if twin is not None and settled(context):
+        used = _try(context, twin, "signed under a nonce that was used", (PENDING, DONE))
+        context.judge(USED, not used.why, used.why, *used.shown)
     # What is paid meanwhile hides what comes back.
     context.service.paid = context.service.unanswered is not None
     for ident, wrong in found:
