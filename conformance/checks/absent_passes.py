@@ -7,15 +7,25 @@ any of them. A node may call a pass a bad request before it looks at the layer.
 from collections.abc import Iterator
 
 from conformance.checks.forms import encode
-from conformance.checks.kept_passes import Fields, labels, metadata_of
+from conformance.checks.kept_passes import (
+    Fields,
+    is_taken,
+    kept_way,
+    labels,
+    metadata_of,
+    send_back,
+    send_kept,
+)
 from conformance.checks.mixed_passes import BUSY, output_of
 from conformance.checks.passes import form_of, fresh_id, hidden_shape, is_found, send_forward
 from conformance.context import Context
 from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
+from conformance.grpcwire import Reply
 from conformance.registry import requirement
 
-ABSENT, OFFLINE = "GR-CODE-020", "GR-CODE-013"
+ABSENT, OFFLINE, UNKNOWN = "GR-CODE-020", "GR-CODE-013", "GR-CODE-023"
+TRIES = 3
 SENDER = "http://192.0.2.1:8000"
 
 
@@ -57,3 +67,23 @@ def absent_kinds(context: Context) -> None:
             continue
         why = f"a pass {name} to shard {shard}, which is not here, is served"
         context.judge(ABSENT, not output_of(reply), why, plain, known, reply)
+
+
+@requirement(UNKNOWN)
+def gradients_absent(context: Context) -> None:
+    """Send gradients of passes that were never made, before and behind those of one that was."""
+    if context.edition < SEVENTH:
+        raise Skipped("later editions ask for it")
+    way, busy = kept_way(context), list[Reply]()
+    for _ in range(TRIES):
+        kept = send_kept(context, way)
+        if kept is None:
+            raise Skipped("a pass is refused that was accepted before")
+        unknown = {**kept.fields, "session_id": fresh_id(), "request_id": fresh_id()}
+        reply, own = send_back(context, unknown), send_back(context, kept.fields)
+        if reply.code not in BUSY or not is_taken(own):
+            context.holds(UNKNOWN, reply)
+            return
+        busy += [reply, own]
+    why = f"gradients of a pass that nobody has made end {TRIES} times with {busy[0].code}"
+    context.fails(UNKNOWN, why, *busy[:2])

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from conformance.checks.native import document_at, mapped, native_get
 from conformance.checks.native_documents import ATOMS, entries_of, numbers_of, objects
 from conformance.checks.native_identity import NOT_READY
+from conformance.checks.native_named import texts_in
 from conformance.context import Context
-from conformance.editions import SIXTH
+from conformance.editions import SEVENTH, SIXTH
 from conformance.findings import Skipped
 from conformance.httpwire import Answer
 from conformance.registry import requirement
@@ -31,6 +32,8 @@ STATES = ("pending", "completed", "expired")
 # No index of blocks, and no second process of a node, is so many blocks behind.
 BEHIND = 3
 _ARTIFACT = re.compile(r"/artifacts/sha256/([0-9a-f]{64})\Z", re.ASCII)
+# What identifies a validator: its keys and its addresses.
+_KEY = re.compile(r"[0-9a-fA-F]{40,}\Z", re.ASCII)
 _STATE = re.compile(r"(status|state)\Z", re.IGNORECASE)
 _TIP = re.compile(r"height|tip|newest|(latest|current)_height", re.IGNORECASE)
 _CHAIN = re.compile(r"(reference_)?chain(_?id)?\Z", re.ASCII | re.IGNORECASE)
@@ -191,7 +194,10 @@ def native_validators_once(context: Context) -> None:
     for rows in (document or {}).values():
         if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
             twice = [row for at, row in enumerate(rows) if row in rows[:at]]
-            context.judge(ONCE, not twice, f"listed twice: {brief(twice)}", answer)
+            if context.edition >= SEVENTH:
+                named = [[text for text in texts_in(row) if _KEY.match(text)] for row in rows]
+                twice += [rows[at] for at, one in enumerate(named) if one and one in named[:at]]
+            context.judge(ONCE, not twice, f"listed twice: {brief(twice[:1])}", answer)
 
 
 @requirement(FILE)

@@ -351,6 +351,10 @@ def _judge_prompt_tokens(speaker: Speaker) -> None:
         for asked, streamed, said in speaker.heard
         if asked.n == 1 and not asked.stop and not streamed
     }
+    if len(plain) > 1 and None not in plain and speaker.context.edition >= SEVENTH:
+        counted = sorted(count for count in plain if count is not None)
+        shown = [said.answer for _, _, said in speaker.heard[:2]]
+        speaker.context.fails(READ, f"one prompt has {brief(counted)} prompt_tokens", *shown)
     if len(plain) != 1 or None in plain:
         return
     ordinary = plain.pop()

@@ -51,7 +51,8 @@ def signed_wrongly(context: Context) -> None:
     context.budget.charge(control.cost / ATOMS)
     if context.edition >= FIFTH:
         _judge_borrowed(context, control)
-    if twin is not None and settled(context):
+    # Where an ID is made of the nonce, both have one.
+    if twin is not None and twin.request_id != control.request_id and settled(context):
         used = _try(context, twin, "signed under a nonce that was used", (PENDING, DONE))
         context.judge(USED, not used.why, used.why, *used.shown)
     # What is paid meanwhile hides what comes back.

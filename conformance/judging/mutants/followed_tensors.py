@@ -303,6 +303,22 @@ def not_last_in_session(called: str, request: Any, answer: Any) -> Any:
     return {**answer, **states, "is_final": False, "logits": b"", "logits_shape": []}
 
 
+class Offline:
+    """Says that it is offline where it does not know the pass of gradients."""
+
+    def __init__(self) -> None:
+        self.made: set[tuple[str, str]] = set()
+
+    def __call__(self, called: str, request: Any, answer: Any) -> Any:
+        """Remember the passes."""
+        if called == "PipelineForward" and request is not None:
+            self.made.add((request.session_id, request.request_id))
+        if called == "PipelineBackward" and request is not None and request.grad_output:
+            known = (request.session_id, request.request_id) in self.made
+            return answer if known else "UNAVAILABLE"
+        return answer
+
+
 GRPC: list[tuple[str, Grpc]] = [
     ("PL-FWD-030", leaking),
     ("PL-FWD-014", rows_moved),
@@ -334,6 +350,7 @@ GRPC: list[tuple[str, Grpc]] = [
     ("LIM-040", small_only),
     ("GR-CODE-020", KnownSessions()),
     ("GR-CODE-021", more_than_fits),
+    ("GR-CODE-023", Offline()),
     ("GR-CODE-001", another_status),
     ("PL-FWD-005", not_last_in_session),
 ]

@@ -202,7 +202,7 @@ class SigningToy(ToyNode):
             "the signature": signed["signature"] != _signature(_dumped(body)) and not known,
             "the chain": body["chain"] != CHAIN and self.fault != "foreign",
             "the nonce": body["nonce"] != self.nonces[body["payer"]]
-            and self.fault not in ("twice", "same nonce"),
+            and self.fault not in ("twice", "same nonce", "backwards"),
             "the expiry": body["expires"] <= self.height and self.fault != "late",
             "the day": self.fault == "refusing",
             "the payer": self.fault == "exclusive" and body["payer"] != PAYER,
@@ -239,7 +239,7 @@ FAULTS = {
     "refusing": "NT-RULE-105", "by twos": "NT-RULE-107", "shortened": "NT-RULE-158",
     "mistaken": "NT-RULE-159", "refunding": "NT-RULE-160",
     "revived": "NT-RULE-101", "rewritten": "NT-RULE-083",
-    "repaid": "NT-RULE-173", "exclusive": "NT-RULE-105",
+    "repaid": "NT-RULE-173", "exclusive": "NT-RULE-105", "backwards": "NT-RULE-176",
 }  # fmt: skip
 
 
