@@ -215,7 +215,7 @@ def config_wrapped(context: Context) -> None:
             before = flat(read_config(context))
             answer = patch(context, nested({path: value}))
             refused = _judge_refused(context, CHANGE, "PATCH /config", {path: value}, answer)
-            _judge_unchanged(context, before, {path: before[path]}, refused)
+            _judge_unchanged(context, before, {path: value}, refused)
         # More forms of a whole change may be taken, but not one that is refused.
         for body in ([nested(near)], {key: [value] for key, value in nested(near).items()}):
             before = flat(read_config(context))

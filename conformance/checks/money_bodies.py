@@ -45,7 +45,7 @@ NOTHING: tuple[tuple[str, Body], ...] = ((UNSTAKE, {"amount": None}),)
 NOTHING_SINCE = 4
 # What a reader may take for one. Since edition 7.
 ONES: tuple[tuple[str, Body], ...] = (
-    (STAKE, {"amount": True}), (UNSTAKE, {"amount": True}), (STAKE, {"duration_days": True}),
+    (STAKE, {"amount": True}), (UNSTAKE, {"amount": True}),
 )  # fmt: skip
 
 

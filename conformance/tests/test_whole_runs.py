@@ -125,10 +125,10 @@ def test_every_check_finds_something(whole: Run) -> None:
         and not any(item.requirement.id in check.proves and item.findings for item in whole.results)
     }
     # The toy's training is healthy, so there is nothing to compare, and no command restarts it; it
-    # takes one sequence at a time, and has few rewards; its texts are the same for each prompt. Its
-    # native resources name neither roots nor files, and its /rpc no height.
-    native = {"native-adapter-file", "native-newest-root", "native-rpc-status"}
-    of_others = {"training-agreement", "restart-kept", "rewards-named", "prompts-beyond"}
+    # takes one sequence at a time, and has few rewards; its native resources name neither roots
+    # nor files.
+    native = {"native-adapter-file", "native-newest-root"}
+    of_others = {"training-agreement", "restart-kept", "rewards-named"}
     assert silent == of_others | native
 
 

@@ -39,6 +39,10 @@ from conformance.judging.toy.prompts import inference_fault
 from conformance.messagefile import MessageFile
 from conformance.target import GRPC_PORT_OFFSET
 
+# Of what is nobody's, and is read only.
+READ_ONLY = (
+    "/api/training", "/api/network", "/api/block", "/api/model", "/api/validators", "/api/inference"
+)  # fmt: skip
 TOKEN = "toy-token-0123456789"  # noqa: S105 - the toy protects nothing
 SECOND = "toy-second-0123456789"
 EXPIRED = "toy-expired-9876543210"
@@ -142,6 +146,8 @@ class ToyNode:
 
     def answer(self, asked: Asked, query: dict[str, list[str]], token: str | None) -> Response:
         """Answer one request, without the hook."""
+        if asked.path.startswith(READ_ONLY) and asked.method in ("POST", "DELETE"):
+            return error(405, "METHOD_NOT_ALLOWED", "there is only GET")
         if asked.path.startswith("/api/training/"):
             return self._training(asked)
         if asked.path.startswith("/v1/"):
