@@ -113,16 +113,18 @@ def send_and_return(context: Context, url: str, **fields: Any) -> Returned:
     return returned
 
 
-def bring_back(context: Context) -> Returned:
+def bring_back(context: Context, *, afresh: bool = False) -> Returned:
     """Have a gradient come back, with the first form of the URL that brings one.
 
-    A node may take such a pass only from those that it has known for a while.
+    A node may take such a pass only from those that it has known for a while. Where none has come
+    back before, it is tried again only ``afresh``.
     """
     peer, known = context.peer, context.service
     ends = peer.time.now() + peer.patience.recover_s
     while True:
         taken, why = None, Skipped("no gradient has come back to the suite before")
-        urls = peer.sender_urls if known.sender_urls is None else known.sender_urls
+        new = known.sender_urls is None or (afresh and not known.sender_urls)
+        urls = peer.sender_urls if new else known.sender_urls or ()
         # A node that sees no sender_url may keep a pass for its labels.
         ways: tuple[Fields, ...] = ({}, way_back(context)) if context.edition >= FOURTH else ({},)
         for way, url in product(ways, urls):

@@ -64,7 +64,8 @@ def peer_backward(context: Context) -> None:
     peer = context.peer
     with watched(context):
         peer.came()
-        taken = bring_back(context)
+        # Another check may have found that nothing comes back, on which only this one rules.
+        taken = bring_back(context, afresh=True)
         calls = taken.calls
         if context.edition >= FIFTH and (calls or context.service.at_http):
             why = "gradients for an http URL came to its own port, which is that of HTTP"

@@ -66,6 +66,13 @@ def test_a_fault_of_a_client_is_noticed_by_the_requirement_that_it_violates(row:
     assert run.ended() is Exit.VIOLATED if must else run.ended() is not Exit.VIOLATED
 
 
+def test_gradients_that_never_come_back_are_noticed_behind_another_check() -> None:
+    row = next(row for row in RULES if row.requirement == "PL-BWD-002")
+    run = judge_client(row.manners, {"back-to-each", row.check}, edition=DRAFT)
+    assert "back-to-each" in run.skipped
+    assert row.requirement in violated(run)
+
+
 def test_a_sound_client_is_proved_in_everything() -> None:
     run = judge_client(Manners(), edition=DRAFT)
     assert run.faults == {}
