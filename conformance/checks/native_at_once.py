@@ -22,7 +22,8 @@ from conformance.httpwire import Answer
 from conformance.registry import requirement
 
 ITSELF, SERVED = "NT-RULE-149", "NT-RULE-175"
-BUSY, LARGE = (429, 503), "/api/blocks?limit=100"
+BUSY = TOO_MANY, UNAVAILABLE = 429, 503
+LARGE = "/api/blocks?limit=100"
 PAGE, TRIES, ROUNDS, FEW = 12, 3, 2, 8
 # So many are read on one connection, and others for so long.
 KEPT, LONG_S = 24, 0.3
@@ -87,12 +88,18 @@ def _judge_served(context: Context, paths: list[str]) -> None:
         with context.http.gate.holding(len(paths)), ThreadPoolExecutor(len(paths)) as pool:
             answers = list(pool.map(lambda path: context.http.call("GET", path), paths))
         alone = [context.http.call("GET", path) for path in paths]
-        refused = [answer.status for answer in answers if answer.status in BUSY]
-        if refused or any(answer.status in BUSY for answer in alone):
+        if any(answer.status == TOO_MANY for answer in answers) or not all(map(_is_ok, alone)):
+            # So many in a second are too many, or what is refused is so alone, too.
+            return
+        refused = [answer for answer in answers if answer.status == UNAVAILABLE]
+        if refused:
             break
-    held = not refused or any(answer.status in BUSY for answer in alone)
-    why = f"{len(refused)} of {len(paths)} reads at the same time have status {refused[:1]}"
-    context.judge(SERVED, held, why, *answers[:2])
+    why = f"{len(refused)} of {len(paths)} reads at the same time have status {UNAVAILABLE}"
+    context.judge(SERVED, not refused, why, *(refused or answers)[:2])
+
+
+def _is_ok(answer: Answer) -> bool:
+    return answer.ok
 
 
 def _others(context: Context, alone: dict[str, Answer]) -> dict[str, tuple[str, Answer]]:
