@@ -31,7 +31,7 @@ from conformance.peer.watch import BYSTANDER, DHT, NEIGHBOUR, PEER, Call, Watch
 from conformance.target import GRPC_PORT_OFFSET
 
 # By how much a node may be wrong about where gRPC is, as seen from the HTTP port.
-BESIDE = (1, 10, 100, 999, 1001, 10_000)
+BESIDE, TRIES = (1, 10, 100, 999, 1001, 10_000), 10
 
 
 class Time:
@@ -138,14 +138,28 @@ class Peer:
     def _take_ports(self) -> None:
         http = urlsplit(self.setup.behind[0]) if self.setup.behind else None
         to = (http.hostname or "", http.port or 80) if http else None
-        for name, port in ((PEER, self.setup.port), (NEIGHBOUR, 0), (BYSTANDER, 0)):
-            self.posts[name] = self._post(name, port, to if name == PEER else None)
+        for left in reversed(range(1 if self.setup.port else TRIES)):
+            self.posts[PEER] = self._post(PEER, self.setup.port, to)
+            self._listen_beside()
+            if len(self.beside) == len(BESIDE) or not self.setup.told or not left:
+                break
+            # Something else of this machine is where a node may be wrong.
+            self._stop_listening()
+        for name in (NEIGHBOUR, BYSTANDER):
+            self.posts[name] = self._post(name, 0, None)
+
+    def _listen_beside(self) -> None:
         for offset in BESIDE if self.setup.told else ():
             with suppress(OSError, OverflowError):
                 port = self.posts[PEER].port + offset
                 self.beside[offset] = Tap(
                     self.setup.host, port, lambda link: None, self.time.now, self.watch.noticed
                 )
+
+    def _stop_listening(self) -> None:
+        for one in (self.beside, self.posts):
+            while one:
+                one.popitem()[1].stop()
 
     def _post(self, name: str, port: int, http: tuple[str, int] | None) -> Post:
         def answer(call: Call) -> Answer:
@@ -175,10 +189,7 @@ class Peer:
         self._stop()
 
     def _stop(self) -> None:
-        for tap in self.beside.values():
-            tap.stop()
-        for post in self.posts.values():
-            post.stop()
+        self._stop_listening()
         if self._behind is not None:
             self._behind.close()
 
