@@ -36,6 +36,7 @@ FRAME, OTHER = "Tell me what you know of {} in a word", "Once upon a time, in a 
 LONG_FRAME = "Please tell me, as somebody who has read much, what you know of {}; do it"
 ENDING = " in a few plain words that everybody understands"
 SHORT_FRAME, LEAST_ENDING = "What is {}", ", will you please"
+BEFORE = "You have read much, more than all of us together, so tell me this: "
 WITHIN = ("the sea", "mathematics", "bread and salt", "trains in winter")
 # What is one and 44 in a byte, and in two bytes one; and round numbers.
 NUMBERS = {
@@ -164,12 +165,12 @@ def prompts_beyond(context: Context) -> None:
 
 
 def _judge_ending(context: Context) -> None:
-    """Rule on long prompts with one text that end alike, where short ones that do so have more.
+    """Rule on long prompts with one text that end alike, where the same ends alone have more.
 
-    So the model looks farther back than they are alike.
+    So the model looks as far back as they differ.
     """
     texts, shown = list[set[str]](), list[Answer]()
-    for frame in (SHORT_FRAME, LONG_FRAME):
+    for frame in (SHORT_FRAME, BEFORE + SHORT_FRAME):
         prompts = [f"{frame.format(what)}{LEAST_ENDING}" for what in WITHIN]
         answers = [
             context.infer({"prompt": prompt, "max_tokens": SOME, "temperature": 0})

@@ -52,11 +52,11 @@ SWITCHED = Written(others=(
     ("X-Debug", "1"), ("X-Test", "1"), ("X-Admin", "true"), ("X-Internal", "true"),
     ("X-Internal-Request", "1"), ("X-Forwarded-Host", "localhost"), ("X-User", "admin"),
 ))  # fmt: skip
+# Without an Origin, which a node may refuse by itself.
 OF_BROWSERS = Written(
     accept="text/html,application/xhtml+xml;q=0.9,*/*;q=0.8",
-    others=(("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0)"),
-            ("Sec-Fetch-Mode", "navigate"), ("Origin", "http://localhost")),
-)  # fmt: skip
+    others=(("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0)"),),
+)
 TOKEN_NAMES = ("token", "access_token", "auth_token", "authorization", "api_key", "key")
 TRUSTED = Written(others=(
     ("X-API-Key", FORGED), ("X-Auth-Token", FORGED), ("X-Access-Token", FORGED),
