@@ -251,7 +251,7 @@ def _judge_after_many(context: Context, asked: Asked, resource: Resource) -> Non
 
 SAID, BODILESS = "NA-ROUTE-038", "NA-ROUTE-039"
 # So many requests go over one connection.
-BOTH, SOME = 2, 4096
+BOTH, SOME, MOST = 2, 4096, 65536
 
 
 @requirement(SAID)
@@ -312,6 +312,6 @@ def _behind_head(context: Context, path: str) -> bytes:
     with suppress(OSError), closing(connection):
         connection.connect()
         connection.sock.sendall("\r\n".join([*lines, "", ""]).encode())
-        while more := connection.sock.recv(SOME):
+        while len(got) < MOST and (more := connection.sock.recv(SOME)):
             got += more
     return got.partition(b"\r\n\r\n")[2]

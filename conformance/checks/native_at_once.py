@@ -79,16 +79,17 @@ def native_at_once(context: Context) -> None:
     if not seen:
         context.holds(ITSELF, *list(alone.values())[:2])
     if context.edition >= SEVENTH:
-        _judge_served(context, [LARGE] * FEW)
+        _judge_served(context)
 
 
-def _judge_served(context: Context, paths: list[str]) -> None:
+def _judge_served(context: Context) -> None:
     """Rule on a few reads that are refused when they come together, and not alone."""
+    paths = [LARGE] * FEW
     for _ in range(TRIES * ROUNDS):
         with context.http.gate.holding(len(paths)), ThreadPoolExecutor(len(paths)) as pool:
             answers = list(pool.map(lambda path: context.http.call("GET", path), paths))
         alone = [context.http.call("GET", path) for path in paths]
-        if any(answer.status == TOO_MANY for answer in answers) or not all(map(_is_ok, alone)):
+        if any(answer.status == TOO_MANY for answer in answers) or not all(one.ok for one in alone):
             # So many in a second are too many, or what is refused is so alone, too.
             return
         refused = [answer for answer in answers if answer.status == UNAVAILABLE]
@@ -96,10 +97,6 @@ def _judge_served(context: Context, paths: list[str]) -> None:
             break
     why = f"{len(refused)} of {len(paths)} reads at the same time have status {UNAVAILABLE}"
     context.judge(SERVED, not refused, why, *(refused or answers)[:2])
-
-
-def _is_ok(answer: Answer) -> bool:
-    return answer.ok
 
 
 def _others(context: Context, alone: dict[str, Answer]) -> dict[str, tuple[str, Answer]]:
